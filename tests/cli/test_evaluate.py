@@ -50,8 +50,20 @@ def test_another_format_can_be_named(run, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["scores"]["labels"]["PER"]["support"] == 1
 
 
+def test_the_file_is_where_predict_has_it(run, tmp_path, capsys):
+    other = tmp_path / "other.txt"
+    other.write_text("Ann B-PER\nran O\n")
+    found = []
+    for words in ([str(other)], ["--data", str(other)]):
+        assert main(["evaluate", str(run), *words, "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0] == found[1]
+    assert found[0]["data"] == str(other)
+
+
 BAD = {
-    "both": (["--data", "x", "--split", "dev"], "wanted --data or --split, got both"),
+    "twice": (["x", "--data", "x"], "wanted FILE or --data, got both"),
+    "both": (["--data", "x", "--split", "dev"], "wanted FILE or --split, got both"),
     "no file": (["--data", "nowhere.txt"], "nowhere.txt: wanted a file to read"),
     "device": (["--device", "toaster"], "wanted --device of this machine, got toaster"),
     "meta": (["--device", "meta"], "wanted --device of this machine, got meta"),

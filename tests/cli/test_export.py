@@ -9,7 +9,7 @@ onnxruntime = pytest.importorskip("onnxruntime", reason="wants onnxruntime (soft
 
 
 def test_what_was_written_is_told(run, capsys):
-    assert main(["export", str(run), "--onnx"]) == 0
+    assert main(["export", str(run)]) == 0  # --onnx is the only format
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith(f"{run}/model.onnx: 0.")
     assert first.endswith("input_ids, attention_mask, char_ids → logits")

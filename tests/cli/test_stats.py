@@ -281,3 +281,11 @@ def test_bounds_are_options_of_every_reader(tmp_path, capsys):
     assert "max_unpacked=BYTES allows more" in capsys.readouterr().err
     assert main(["stats", str(path), "--set", "max_unpackd=1000"]) == 2
     assert "did you mean max_unpacked?" in capsys.readouterr().err
+
+
+def test_a_recipe_is_no_data_file(tmp_path, capsys):
+    path = tmp_path / "recipe.toml"
+    path.write_text('[task]\nkind = "pairs"\n')
+    assert main(["stats", str(path)]) == 2
+    said = "wanted a data file, got a recipe: stats takes the files that it names"
+    assert capsys.readouterr().err == f"softf1 stats: {path}: {said}\n"

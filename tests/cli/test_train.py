@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from softf1.cli.main import main
+from softf1.cli.show import format_result
 from softf1.training.step import Stepper
 from tests.training.toys import write_recipe
 
@@ -152,3 +153,20 @@ def test_what_was_tuned_is_used_by_evaluate(recipe, capsys, tmp_path):
     assert result["tuned"]["test"] != result["scores"]["test"]
     assert main(["evaluate", str(run), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["scores"] == result["tuned"]["test"]
+
+
+def test_labels_are_those_of_the_decision_that_the_model_keeps():
+    labels = {"a": {"precision": 0.5, "recall": 0.5, "f1": 0.5, "support": 2}}
+    better = {"a": {"precision": 1.0, "recall": 1.0, "f1": 1.0, "support": 2}}
+    result = {
+        "headline": "f1", "warnings": [], "steps": 1, "best": {"epoch": 1},
+        "tokens_per_second": 1, "seconds": {"train": 1, "evaluate": 1},
+        "scores": {"dev": {"f1": 0.5, "labels": labels}},
+    }  # fmt: skip
+    assert "\nlabel  precision" in format_result(result, Path("run"))
+    tuned = result | {"tuned": {"dev": {"f1": 1.0, "labels": better}}}
+    said = format_result(tuned, Path("run"))
+    assert re.search(r"label, dev tuned +precision.*\na +100\.00", said)
+    kept = "no better threshold or bias was found on dev: they stay at 0.5 and 0"
+    assert kept not in said
+    assert kept in format_result(result | {"tuned": result["scores"]}, Path("run"))

@@ -212,7 +212,7 @@ def test_twice_the_epochs_are_tried_on_whole_runs_and_taken_where_they_pay(tmp_p
 
 
 ADVERSARIAL = "ce[train.adversarial=0.5]"
-NOISE = "ce[train.adversarial=0.5,train.adversarial_direction=random]"
+NOISE = "ce[train.adversarial=0.5], random step"
 MATCHED = "ce, matched compute"
 
 
@@ -301,7 +301,7 @@ def test_rows_of_any_length_get_folders(tmp_path):
     long = f"dice[over=batch,exclude=[{labels}],train.adversarial=1]"
     found = run(tmp_path, losses=("ce", long), seeds=[0], tune="small")
     assert found["failed"] == {}
-    assert {long, long[:-1] + ",train.adversarial_direction=random]"} < {*rows_of(found)}
+    assert {long, f"{long}, random step"} < {*rows_of(found)}
     names = [path.name for path in (*tmp_path.glob("cells/*"), *tmp_path.glob("tuning/*"))]
     assert max(len(name.encode()) for name in names) < 255
 
@@ -345,14 +345,14 @@ def test_all_runs_of_a_row_tune_for_the_same_target(tmp_path):
 def test_auto_brings_noise_of_the_size_that_it_chooses(tmp_path, capsys):
     how = {"losses": ("ce", "auto"), "seeds": [0, 1], "tune": "none"}
     found = compare(fake.make_recipe(), tmp_path, execute=here, **how)
-    noise = "auto[train.adversarial_direction=random]"
+    noise = "auto, random step"
     assert {row: own["role"] for row, own in rows_of(found).items()} == {
         "ce": "baseline",
         "auto": "loss",
         noise: "control",
     }
     assert f"one more row as a control, {noise}: noise" in found["notes"][0]
-    assert capsys.readouterr().err.startswith("note: one more row as a control, auto[")
+    assert capsys.readouterr().err.startswith("note: one more row as a control, auto, ")
     cells = json.loads((tmp_path / "grid.json").read_text("utf-8"))["cells"]
     assert [c["values"]["loss.name"] for c in cells if c["label"] == noise] == ["auto"] * 2
     without = compare(fake.make_recipe(), tmp_path, execute=here, controls=False, **how)
@@ -528,3 +528,16 @@ def test_progress_is_plain_lines_in_a_pipe(tmp_path, capsys):
     assert "left" in lines[0]
     assert lines[-1].startswith("[4/4] dice-s1 failed after 0 s: RuntimeError: no memory for dice")
     assert lines[-1].endswith(", done")
+
+
+def test_runs_that_are_added_later_are_announced(tmp_path, capsys):
+    options = {"losses": ("ce", ADVERSARIAL), "seeds": [0, 1], "tune": "none"}
+    compare(fake.make_recipe(), tmp_path, execute=here, **options)
+    said = capsys.readouterr().err.splitlines()
+    at = next(place for place, line in enumerate(said) if "as a control, with" in line)
+    assert said[at - 1].startswith("[6/6]")
+    assert said[at] == (
+        "note: 2 more runs of ce as a control, with 3 times the epochs, as long as "
+        f"{ADVERSARIAL} takes; --no-controls leaves it out"
+    )
+    assert said[at + 1].startswith("[7/8]")

@@ -260,3 +260,31 @@ def test_a_row_that_collapsed_with_every_seed_says_nothing_of_seeds_needed(grid,
         result["tuned"] = {k: v | {"f1": 0.0} for k, v in result.get("tuned", {}).items()}
         path.write_text(json.dumps(result), "utf-8")
     assert summarize(folder)["verdict"] == "Every run collapsed: there is nothing to compare."
+
+
+def test_nothing_helps_over_a_baseline_that_collapsed_with_every_seed(grid, tmp_path):
+    dead = {("ce", seed) for seed in range(3)}
+    found = summarize(change_results(grid, tmp_path / "base", dead))
+    assert found["verdict"] == (
+        "No verdict: ce predicts nothing, or only one class, with every seed; train longer."
+    )
+    verdicts = {row["loss"]: row["verdict"] for row in found["rows"]}
+    assert verdicts["ce"] == "baseline; collapsed with every seed"
+    assert verdicts["dice"] == "no verdict; ce collapsed with every seed"
+
+
+def test_a_reference_ahead_of_all_losses_is_in_the_verdict(grid, tmp_path):
+    folder = copytree(grid, tmp_path / "grid")
+    whole = json.loads((folder / "grid.json").read_text("utf-8"))
+    best = max(summarize(folder)["rows"], key=lambda row: row["mean"])["loss"]
+    cell = next(one for one in whole["cells"] if one["label"] == best.removesuffix("+tuned"))
+    copytree(folder / cell["folder"], folder / "cells/tfidf")
+    cell |= {"id": "tfidf", "label": "tfidf", "seed": None, "folder": "cells/tfidf"}
+    path = folder / "cells/tfidf/result.json"
+    result = json.loads(path.read_text("utf-8"))
+    for score, ahead in ((0.99, True), (0.01, False)):
+        result["scores"]["test"]["f1"] = score
+        path.write_text(json.dumps(result), "utf-8")
+        (folder / "grid.json").write_text(json.dumps(whole), "utf-8")
+        said = "The row tfidf, which trains no encoder, is ahead of every loss with 99.0 F1."
+        assert summarize(folder)["verdict"].endswith(said) == ahead

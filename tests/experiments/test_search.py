@@ -157,8 +157,8 @@ def test_noise_is_added_once_for_every_size_of_the_step():
     rows = ("ce", half, f"{half}+tuned", both, "dice[train.adversarial=1]")
     recipe = make_recipe()
     assert add_noise(rows, recipe)[5:] == (
-        "ce[train.adversarial=0.5,train.adversarial_direction=random]",
-        "dice[train.adversarial=1,train.adversarial_direction=random]",
+        "ce[train.adversarial=0.5], random step",
+        "dice[train.adversarial=1], random step",
     )
     off = ("ce", "ce[train.adversarial=0]")
     assert add_noise(off, recipe) == off
@@ -167,18 +167,20 @@ def test_noise_is_added_once_for_every_size_of_the_step():
 
 def test_noise_is_added_for_the_step_that_the_recipe_or_auto_sets():
     recipe = make_recipe()
-    noise = "auto[train.adversarial_direction=random]"
+    noise = "auto, random step"
     assert add_noise(("ce", "auto", "auto+tuned"), recipe)[3:] == (noise,)
     longer = "auto[train.epochs=6]"
-    assert add_noise(("ce", longer), recipe)[2:] == (f"{longer[:-1]},{noise[5:]}",)
+    assert add_noise(("ce", longer), recipe)[2:] == (f"{longer}, random step",)
     assert check_losses([noise], recipe) == ("ce", noise)
+    asked = ("ce", "auto", "auto[train.adversarial_direction=random]")
+    assert add_noise(asked, recipe) == asked
     off = with_values(recipe, {"train.adversarial": 0.0})
     assert add_noise(("ce", "auto"), off) == ("ce", "auto")
     step = with_values(recipe, {"train.adversarial_relative": 0.5})
     rows = ("ce", "dice", "auto", "dice[train.adversarial_relative=0.2]")
     assert add_noise(rows, step)[4:] == (
-        "ce[train.adversarial_direction=random]",
-        "dice[train.adversarial_relative=0.2,train.adversarial_direction=random]",
+        "ce, random step",
+        "dice[train.adversarial_relative=0.2], random step",
     )
     random = with_values(step, {"train.adversarial_direction": "random"})
     assert add_noise(rows, random) == rows

@@ -7,6 +7,7 @@ import pytest
 from softf1.experiments.per_example import RunScores
 from softf1.experiments.statistics import Difference
 from softf1.experiments.verdicts import (
+    find_best,
     find_constant,
     find_undecided,
     find_verdict,
@@ -83,6 +84,14 @@ def test_conclusion_names_what_is_sure():
     rows = {"dice": (SURE, 0.01), "focal": (OPEN, 1.0), "dsc": (WORSE, 0.01)}
     said = say_which_help(rows, baseline="ce", metric="f1")
     assert said == "dice +0.8 F1 [0.3, 1.3] over ce: helps. dsc hurts."
+
+
+def test_the_best_loss_is_the_one_that_the_conclusion_names():
+    assert find_best({"focal": (SMALL, 1.0), "dice": (SURE, 0.01)}) == "dice"
+    lucky = replace(SMALL, mean=0.03)  # ahead, but not for sure
+    assert find_best({"focal": (lucky, 1.0), "dice": (SURE, 0.01)}) == "dice"
+    assert find_best({"focal": (lucky, 1.0), "dsc": (WORSE, 0.01)}) == "focal"
+    assert find_best({}) is None
 
 
 def test_conclusion_where_nothing_is_sure():

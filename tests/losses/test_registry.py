@@ -130,6 +130,10 @@ def test_an_unknown_name_lists_the_known_ones():
 def test_an_unknown_option_lists_the_known_ones():
     with pytest.raises(TypeError, match=r"dice_loss has no option 'gamma'; it has average, "):
         make_loss("dice", gamma=2.0)
+    with pytest.raises(TypeError, match=r"has no option 'weights'; it has .*, weight"):
+        make_loss("wce", weights=[1.0, 2.0])
+    with pytest.raises(ValueError, match=r"'auto' \(auto is for recipes, where it chooses"):
+        make_loss("auto")
     with pytest.raises(TypeError, match=r"ce\+dice has no option 'smooth'; it has ce, "):
         make_loss("ce+dice", smooth=2.0)
     with pytest.raises(ValueError, match=r"wanted over to be one of \['example', 'batch'\]"):

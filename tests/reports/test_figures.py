@@ -15,7 +15,7 @@ from tests.reports import grids
 def figures_of(paths):
     study = read_study(paths)
     groups = group_runs(study)
-    best = pick_best(groups, study.metric)
+    best = pick_best(study, groups)
     sections = make_sections(study, groups, best, read_evidence(study, groups, best))
     return {figure.id: figure for section in sections for figure in section.figures}
 

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from softf1.reports.overview import list_facts
 from softf1.reports.study import COLORS, chosen_on, group_runs, in_order, pick_best, read_study
 
 
@@ -23,7 +24,18 @@ def test_the_best_is_a_loss_and_not_what_was_tuned_on_dev(grid):
     groups = group_runs(read_study([grid]))
     tuned = next(group for group in groups if group.label == "ce+tuned")
     assert tuned.tuned
-    assert pick_best([groups[0], tuned], "f1") is None
+    study = replace(read_study([grid]), comparison={})
+    assert pick_best(study, [groups[0], tuned]) is None
+
+
+def test_the_best_is_the_one_that_the_verdict_names(grid):
+    study = read_study([grid])
+    named = replace(study, comparison=study.comparison | {"best": "ce+tuned"})
+    groups = group_runs(named)
+    assert pick_best(named, groups).label == "ce+tuned"
+    assert chosen_on(named, groups) == "test"
+    (_, best, *_) = list_facts(named, groups, pick_best(named, groups))
+    assert best.name == "ce+tuned (best other on test)"
 
 
 def test_a_sweep_is_listed_in_its_own_order(sweep):
@@ -51,7 +63,8 @@ def test_the_best_is_chosen_on_dev_where_it_can_be(grid, dev, split, best):
         replace(_scored(study.runs[0], d, t), label=name)
         for name, d, t in zip(names, dev, test, strict=True)
     )
-    groups = group_runs(replace(study, runs=runs, baseline="a", comparison={}))
-    assert chosen_on(groups, "f1") == split
-    assert pick_best(groups, "f1").label == best
-    assert pick_best(groups[:1], "f1") is None
+    study = replace(study, runs=runs, baseline="a", comparison={})
+    groups = group_runs(study)
+    assert chosen_on(study, groups) == split
+    assert pick_best(study, groups).label == best
+    assert pick_best(study, groups[:1]) is None

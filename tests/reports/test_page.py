@@ -165,10 +165,12 @@ def test_rows_that_are_not_trained_stand_in_the_table_alone(grid, tmp_path):
     before, context = (page.make_context(read_study([path])) for path in (grid, folder))
     table = context["tables"]["comparison"]
     assert table.rows[-1][0] == "majority"
-    assert "calibration_error" in [column.key for column in table.columns]
+    assert [row[0] for row in context["tables"]["calibration"].rows] == ["majority"]
+    assert table.columns[-1].key == "verdict"  # the table has room for it: errors have their own
     assert context["best"].label == before["best"].label
     assert [group.label for group in context["groups"]] == [g.label for g in before["groups"]]
-    assert context["data"].count('"majority"') == 1
+    assert context["data"].count('"majority"') == 2  # in these two tables
+    assert context["compared"] == before["compared"] == 9
 
 
 def test_what_is_missing_is_said(rendered, texts):

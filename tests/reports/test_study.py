@@ -5,7 +5,7 @@ import pytest
 
 from softf1.errors import InputError
 from softf1.reports.overview import list_notes
-from softf1.reports.study import group_runs, read_study
+from softf1.reports.study import group_runs, pick_best, read_study
 from tests.reports import grids
 
 
@@ -139,3 +139,15 @@ def test_the_precision_of_a_recall_is_that_of_the_baseline(grid, recall, said):
     notes = list_notes(backwards, group_runs(study), None)
     assert any("so a recall of 50.0% is known" in note for note in notes) == said
     assert any("is known to about" in note for note in notes) == said
+
+
+def test_a_variance_that_was_cut_at_0_is_not_called_0(grid):
+    study = read_study([grid])
+    groups = group_runs(study)
+    best = pick_best(study, groups)
+    said = list_notes(study, groups, best)[0]
+    assert "from the choice of" in said
+    none = replace(best, row=best.row | {"sd_examples": 0.0, "sd_seeds": 0.02, "n": 4})
+    said = list_notes(study, groups, none)[0]
+    assert "has a standard error of 1.00 points; what the choice of" in said
+    assert said.endswith("cannot be told apart from what its 4 seeds add.")

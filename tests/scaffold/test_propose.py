@@ -4,6 +4,7 @@ import tomllib
 import pytest
 
 from softf1.errors import InputError
+from softf1.experiments.search import check_losses
 from softf1.recipe import check_recipe, read_recipe, with_values
 from softf1.scaffold import propose_recipe
 from softf1.scaffold.sections import SCRATCH
@@ -58,23 +59,26 @@ def test_the_recipe_is_checked_described_and_trains(kind, here, bert):
     assert described[0].startswith(f"auto: loss.name={loss}, ")  # as the comment says
     assert described[-1].startswith("would write")
     assert re.fullmatch(
-        r"about [\d:]+ and [\d.]+ (MiB|GiB) of memory on \w+, on top of Python and torch",
+        r"about \d+ (s|min) and [\d.]+ (MiB|GiB) of memory on \w+, on top of Python and torch",
         describe_cost(recipe, made.examples),
     )
     result = train_run(recipe, here / "run", quiet=True)
     assert result["steps"] >= 1
     assert result["loss"] == loss
     assert 0 <= result["scores"]["dev"][result["headline"]] <= 1
-    assert ("tuned" in result) == (kind not in UNTUNED)  # eval.tune is on
+    assert ("tuned" in result) == (kind not in UNTUNED) == made.recipe.eval.tune
 
 
 @every_kind
 def test_tuning_is_proposed_where_the_task_has_something_to_tune(kind, here):
     name, text, *_ = KINDS[kind]
     made = propose_recipe([write(here, name, text)])
-    tunes = kind not in ("questions", "BERT-MRC")  # plain names have a bias; auto adds the CRF
+    tunes = kind not in UNTUNED
     assert ("tune = true" in made.text) == made.recipe.eval.tune == tunes
-    assert ("ce+tuned" in made.commands("recipe.toml")[1]) == tunes
+    losses = made.commands("recipe.toml")[1].partition("--losses ")[2].split()[0].split(",")
+    assert ("auto+tuned" in losses) == tunes
+    assert ("ce+tuned" in losses) == (kind not in ("questions", "BERT-MRC"))  # ce has no CRF
+    assert check_losses(losses, made.recipe) == ("ce", *losses)
 
 
 def test_tuning_is_not_proposed_for_a_span_classifier(here):

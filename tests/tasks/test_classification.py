@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from softf1.cli.show import format_scores
 from softf1.data.examples import PairExample, TextExample
 from softf1.models.encoders import build_model, make_tokenizer
 from softf1.tasks.base import join
@@ -83,6 +84,16 @@ def test_one_label_each(tokenizer):
     predictions = task.decode(found, features)
     assert [p["label"] for p in predictions] == ["travel", "work", "work"]
     assert task.score(predictions, TEXTS)[task.primary_metric] == 1.0
+
+
+def test_one_label_of_many_has_macro_precision_and_recall():
+    task = make_task("classification", labels=("a", "b", "c"))
+    gold = [TextExample(text="t", labels=(label,), line=1) for label in "aabc"]
+    scores = task.score([{"label": label} for label in "aabb"], gold)
+    # precision of a, b, c: 1, 1/2, 0; recall: 1, 1, 0
+    assert (scores["macro_precision"], scores["macro_recall"]) == (0.5, pytest.approx(2 / 3))
+    shown = format_scores({"headline": "macro_f1", "scores": {"test": scores}}).split()[:4]
+    assert shown == ["macro_f1", "macro_precision", "macro_recall", "accuracy"]
 
 
 def test_several_labels_each(tokenizer):

@@ -270,3 +270,16 @@ def test_memory_does_not_grow_with_a_long_file_but_with_its_chunks(tmp_path):
     # 5 to 20 MiB, by what else runs on the machine; a whole file in memory is over 50.
     assert memory_growth(tmp_path, 4000, 20_000, chunk=1000) < 30
     assert memory_growth(tmp_path, 4000, 20_000, chunk=20_000) > 50
+
+
+@pytest.mark.parametrize("reader", [{}, {"label": "topic"}])
+def test_a_file_of_another_format_says_which(reader, tmp_path):
+    task = make_task("classification", format="csv", reader=reader)
+    path = tmp_path / "new.jsonl"
+    path.write_text('{"text": "a text"}\n')
+    with pytest.raises(InputError, match="looks like jsonl: add --format jsonl"):
+        list(read_input(task, path))
+    assert [one.text for one in read_input(task, path, format="jsonl")] == ["a text"]
+    path.write_text("a text\n")
+    with pytest.raises(InputError, match="use --format plain for lines of text"):
+        list(read_input(task, path))

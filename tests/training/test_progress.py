@@ -56,7 +56,7 @@ def test_plain_lines_come_now_and_then_on_standard_error(capsys, monkeypatch):
     display.stop()
     out, err = capsys.readouterr()
     assert out == ""
-    line = "step 10/40 · epoch 0.50 · loss 0.2500 · 1,000 tokens/s · 1:30 left · 1.0 GiB"
+    line = "step 10/40 · epoch 0.50 · loss 0.2500 · 1,000 tokens/s · 90 s left · 1.0 GiB"
     assert err.splitlines() == ["a training", line, line, "epoch 1.00 · dev f1 50.00"]
 
 
@@ -80,7 +80,7 @@ def test_a_bar_shows_the_numbers(monkeypatch):
     assert "a training [of brackets]" in shown
     assert "a line [above] the bar" in shown
     assert "10/40" in shown
-    assert "loss 0.2500 · dev f1 50.00 · 1,000 tokens/s · 1:30 left" in shown
+    assert "loss 0.2500 · dev f1 50.00 · 1,000 tokens/s · 90 s left" in shown
 
 
 def test_silence_is_silent(capsys):

@@ -12,9 +12,7 @@ from softf1.errors import printable
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `softf1 export`."""
     parser.add_argument("folder", metavar="RUN", help="a run folder, or a model folder")
-    parser.add_argument(
-        "--onnx", action="store_true", required=True, help="export as ONNX (required)"
-    )
+    add_switch(parser, "--onnx", "export as ONNX, the only format so far")
     add_switch(parser, "--int8", "8-bit weights; prints both scores to compare")
     parser.add_argument(
         "--out", metavar="FILE", help="output file (default: RUN/model.onnx or RUN/model.int8.onnx)"

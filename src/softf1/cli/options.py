@@ -102,8 +102,11 @@ def add_number(
 
 def add_scored(parser: argparse.ArgumentParser) -> None:
     """Adds the options that say which model is scored, and on what."""
-    parser.add_argument("folder", metavar="RUN", help="a run folder, or a model folder with --data")
-    parser.add_argument("--data", metavar="FILE", help="a labelled file (default: the recipe's)")
+    parser.add_argument("folder", metavar="RUN", help="a run folder, or a model folder with FILE")
+    parser.add_argument(
+        "file", nargs="?", metavar="FILE", help="a labelled file (default: the recipe's)"
+    )
+    parser.add_argument("--data", metavar="FILE", help="the same as FILE")
     parser.add_argument(
         "--split",
         choices=("dev", "test"),
@@ -115,10 +118,13 @@ def add_scored(parser: argparse.ArgumentParser) -> None:
 
 def read_scored(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the arguments of `rescore` and `find_headroom` from these options."""
-    if options.data and options.split:
-        raise InputError("wanted --data or --split, got both")
+    if options.file and options.data:
+        raise InputError("wanted FILE or --data, got both")
+    data = options.file or options.data
+    if data and options.split:
+        raise InputError("wanted FILE or --split, got both")
     return {
-        "data": options.data,
+        "data": data,
         "split": options.split,
         "format": options.format,
         "options": read_settings(options.set, options.encoding),

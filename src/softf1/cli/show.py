@@ -13,7 +13,7 @@ from softf1.errors import one_line, printable
 if TYPE_CHECKING:
     from softf1.data.problems import Problems
 
-SPARE = ("better?", "ECE tuned", "ECE", "seeds", "± sd", "R", "P", "p")
+SPARE = ("better?", "ECE tuned", "ECE", "seeds", "± sd", "R", "P", "p (Holm)")
 """Columns of a comparison that a narrow terminal leaves out, in this order."""
 OF_CALIBRATION = {"ECE": "calibration_error", "ECE tuned": "calibration_error_tuned"}
 LEAST = 12
@@ -24,10 +24,13 @@ OF_A_LABEL = ("precision", "recall", "f1")
 def format_result(result: Mapping[str, Any], folder: Path) -> str:
     """Formats scores, labels of the last split, time and the folder."""
     blocks = [format_scores(result)]
-    last = list(result["scores"].values())[-1]
+    tuned, points = result.get("tuned"), result.get("operating_points", ())
+    if tuned and not points and tuned["dev"] == result["scores"]["dev"]:
+        blocks.append("no better threshold or bias was found on dev: they stay at 0.5 and 0")
+    name, last = lines_of(result)[-1]
     if "labels" in last:
-        blocks.append(format_labels(last["labels"]))
-    blocks += filter(None, map(format_point, result.get("operating_points", ())))
+        blocks.append(format_labels(last["labels"], head=f"label, {name}" if tuned else "label"))
+    blocks += filter(None, map(format_point, points))
     if result.get("collapsed"):
         blocks.append("collapsed: on dev, the saved model predicts nothing or only one class")
     blocks += [f"warning: {printable(message)}" for message in result["warnings"]]
@@ -85,20 +88,27 @@ def lines_of(result: Mapping[str, Any]) -> list[tuple[str, Any]]:
 def format_scores(result: Mapping[str, Any]) -> str:
     """Formats one line per split, tuned scores too; the primary metric comes first.
 
+    With one label per text, micro precision, recall and F1 are the accuracy, and left out.
+
     >>> print(format_scores({"headline": "f1", "scores": {"dev": {"precision": 1, "f1": 0.5}}}))
            f1  precision
     dev  50.00     100.00
     """
-    lines = dict(lines_of(result))
+    lines, metric = dict(lines_of(result)), result["headline"]
     first = next(iter(lines.values()))
     numbers = [name for name, value in first.items() if isinstance(value, int | float)]
-    shares = [name for name in numbers if not name.endswith("threshold")]
-    columns = sorted(shares, key=lambda name: name != result["headline"])
+    same = {
+        name
+        for name in OF_A_LABEL
+        if name != metric and all(own.get(name) == own.get("accuracy") for own in lines.values())
+    }
+    shares = [name for name in numbers if not name.endswith("threshold") and name not in same]
+    columns = sorted(shares, key=lambda name: name != metric)
     table = [[name, *(f"{100 * own[c]:.2f}" for c in columns)] for name, own in lines.items()]
     return format_table(["", *columns], table)
 
 
-def format_labels(labels: Mapping[str, Mapping[str, float]]) -> str:
+def format_labels(labels: Mapping[str, Mapping[str, float]], *, head: str = "label") -> str:
     """Formats precision, recall and F1 of each label, the most frequent first."""
     ordered = sorted(labels.items(), key=lambda item: (-item[1]["support"], item[0]))
     table = [
@@ -109,7 +119,7 @@ def format_labels(labels: Mapping[str, Mapping[str, float]]) -> str:
         ]
         for name, own in ordered
     ]
-    return format_table(["label", *OF_A_LABEL, "support"], table)
+    return format_table([head, *OF_A_LABEL, "support"], table)
 
 
 def format_table(head: list[str], lines: list[list[str]]) -> str:
@@ -182,7 +192,18 @@ def _take_details(rows: list[list[str]]) -> list[str]:
 def _rows(comparison: Mapping[str, Any]) -> tuple[Sequence[str], list[list[str]]]:
     first = "loss" if comparison["kind"] == "compare" else "values"
     rows, extra = comparison["rows"], list_columns(comparison)
-    heads = [first, "seeds", "mean", "± sd", *extra, "difference", "95%", "p", "better?", ""]
+    heads = [
+        first,
+        "seeds",
+        "mean",
+        "± sd",
+        *extra,
+        "difference",
+        "95%",
+        "p (Holm)",
+        "better?",
+        "verdict",
+    ]
     return heads, [list(_row(row, extra)) for row in rows]
 
 
@@ -214,14 +235,14 @@ def say_narrowest(rows: Sequence[Mapping[str, Any]]) -> str:
 
     >>> rows = [{"loss": "dice", "narrowest": 0.004, "role": "loss"}]
     >>> say_narrowest(rows)
-    'With any number of seeds, this test set allows no interval narrower than ± 0.40.'
+    'More seeds cannot narrow the intervals below ± 0.4: the test set is too small.'
     """
     widths = [row["narrowest"] for row in rows if row["role"] == "loss"]
     known = sorted(width for width in widths if _number(width) and width > 0)
     if not known:
         return ""
-    text = " to ".join(dict.fromkeys(f"± {points(width)}" for width in (known[0], known[-1])))
-    return f"With any number of seeds, this test set allows no interval narrower than {text}."
+    text = " to ".join(dict.fromkeys(f"{100 * width:.2g}" for width in (known[0], known[-1])))
+    return f"More seeds cannot narrow the intervals below ± {text}: the test set is too small."
 
 
 def _groups(comparison: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence[str]]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from softf1.cli.options import SETTINGS, add_number, add_shared, read_settings
 from softf1.cli.show import print_json, print_problems, print_table
-from softf1.errors import printable
+from softf1.errors import InputError, printable
 
 if TYPE_CHECKING:
     from softf1.data.stats import Overview, Stats
@@ -29,6 +29,10 @@ def run(options: argparse.Namespace) -> int:
     from softf1.data.splits import find_overlaps
     from softf1.data.stats import describe, describe_new_labels, look_over
 
+    for path in options.data:
+        if path.endswith(".toml"):
+            message = "wanted a data file, got a recipe: stats takes the files that it names"
+            raise InputError(message, path=path)
     extra = read_settings(options.set, options.encoding)
     corpora = [
         look_over(

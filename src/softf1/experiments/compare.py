@@ -109,6 +109,13 @@ def _say_noise(row: str) -> str:
     return f"one more row as a control, {row}: noise of the same size; --no-controls leaves it out"
 
 
+def _say_longer(matched: Mapping[str, Any], runs: int) -> str:
+    more = f"{runs} more run{'s' if runs > 1 else ''} of ce as a control, with {matched['ratio']:g}"
+    return (
+        f"{more} times the epochs, as long as {matched['row']} takes; --no-controls leaves it out"
+    )
+
+
 class Runs:
     """The full-length runs of a comparison, by variant.
 
@@ -147,6 +154,7 @@ class Runs:
         matched = self.grid.content["matched"] = match_compute(self.grid, self.chosen)
         if matched is None:
             return
+        self.meter.say(f"note: {_say_longer(matched, len(seeds))}")
         place = self.losses.index(BASELINE) + 1
         self.grid.content["losses"] = [*self.losses[:place], MATCHED, *self.losses[place:]]
         self.run({MATCHED: list(seeds)})

@@ -21,13 +21,16 @@ from softf1.experiments.per_example import (
     count_run,
     read_predictions,
 )
-from softf1.experiments.search import BASELINE, DIRECTION, MATCHED, TUNED
+from softf1.experiments.search import BASELINE, DIRECTION, MATCHED, RANDOM, TUNED
 from softf1.experiments.statistics import Difference, correct_holm, estimate_difference, narrowest
 from softf1.experiments.verdicts import (
+    find_best,
     find_verdict,
     judge_control,
     list_caveats,
     name_collapse,
+    say_no_verdict,
+    say_reference,
     say_which_help,
 )
 from softf1.files import finite, read_json, write_json, write_text
@@ -74,6 +77,7 @@ def summarize(folder: Path, *, gain: float = 0.005) -> dict[str, Any]:
     p_holm = {variant: difference.p for variant, difference in differences.items()}
     p_holm |= zip(losses, correct_holm([p_holm[variant] for variant in losses]), strict=True)
     judged = {variant: (own, p_holm[variant]) for variant, own in differences.items()}
+    compared = {variant: judged[variant] for variant in losses}
     return {
         "schema": 1,
         "kind": grid["kind"],
@@ -87,7 +91,8 @@ def summarize(folder: Path, *, gain: float = 0.005) -> dict[str, Any]:
             _row(name, variants, judged.get(name), losses=len(losses), gain=gain)
             for name in variants.ordered()
         ],
-        "verdict": _conclude(variants, {variant: judged[variant] for variant in losses}),
+        "verdict": _conclude(variants, compared),
+        "best": find_best(compared),
         "notes": list(dict.fromkeys([*variants.notes, *_list_notes(variants, differences)])),
         **describe_labels(variants),
     }
@@ -179,9 +184,17 @@ class Variants:
         if variant in self.references:
             return "reference"
         pair = (BASELINE, MATCHED) if MATCHED in self.runs else ()
-        added = variant in pair or f"{DIRECTION}=random" in variant
+        noise = variant.endswith(RANDOM) or f"{DIRECTION}=random" in variant
         # A variant that nobody asked for is here only because its `+tuned` row uses its runs.
-        return "control" if added or variant not in self.grid["losses"] else "loss"
+        return (
+            "control" if noise or variant in pair or variant not in self.grid["losses"] else "loss"
+        )
+
+    @property
+    def collapsed(self) -> bool:
+        """Whether every run of the baseline collapsed: a difference to it then means nothing."""
+        own = self.runs.get(self.grid["baseline"], {}).values()
+        return bool(own) and all(run.collapsed for run in own)
 
     def differences(self) -> dict[str, Difference]:
         """Differences to the baseline, for variants that share seeds with it."""
@@ -198,9 +211,20 @@ def _conclude(variants: Variants, losses: Mapping[str, tuple[Difference, float]]
     runs = [run for own in variants.trained().values() for run in own.values()]
     if runs and all(run.collapsed for run in runs):
         return "Every run collapsed: there is nothing to compare."
-    noun = "setting" if variants.grid["kind"] == "sweep" else "loss"
-    names = {"baseline": variants.grid["baseline"], "metric": variants.metric, "noun": noun}
-    return say_which_help(losses, **names)
+    baseline, metric = variants.grid["baseline"], variants.metric
+    if variants.collapsed:
+        tuned = BASELINE + TUNED
+        more = f" or add the row {tuned}" if baseline == BASELINE and tuned not in losses else ""
+        said = say_no_verdict(baseline, advice=f"train longer{more}")
+    else:
+        noun = "setting" if variants.grid["kind"] == "sweep" else "loss"
+        said = say_which_help(losses, baseline=baseline, metric=metric, noun=noun)
+    scores = {name: own.score for name, own in variants.references.items()}
+    top = max(scores, key=lambda name: scores[name], default=None)
+    trained = [list(variants.runs.get(name, {}).values()) for name in (baseline, *losses)]
+    if top is None or any(np.mean([r.score for r in own]) >= scores[top] for own in trained if own):
+        return said
+    return f"{said} {say_reference(top, scores[top], metric)}"
 
 
 def _list_notes(variants: Variants, differences: Mapping[str, Difference]) -> Iterator[str]:
@@ -280,11 +304,12 @@ def _row(
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     row |= {"loss": name, "n": len(scores), "mean": float(np.mean(scores)), "role": role}
     row["sd"] = float(np.std(scores, ddof=1)) if len(scores) > 1 else None
-    row |= {key: _mean(run.scores.get(key) for run in own) for key in ("precision", "recall")}
     for key in ("calibration_error", "calibration_error_tuned"):
         row[key] = _mean(getattr(run, key) for run in own)
     row["means"] = {"dev": mean_scores([run.dev for run in own])}
-    row["means"][variants.split] = mean_scores([run.scores for run in own])
+    means = row["means"][variants.split] = mean_scores([run.scores for run in own])
+    kind = "macro_" if variants.metric == "macro_f1" else ""  # those that belong to the score
+    row |= {key: means.get(f"{kind}{key}") for key in ("precision", "recall")}
     row["scores"] = {str(seed): run.score for seed, run in sorted(runs.items())}
     dead = name_collapse({seed: (run.score, run.collapsed) for seed, run in runs.items()})
     if judged is None:
@@ -293,7 +318,9 @@ def _row(
     row |= {"difference": difference.mean, "p_holm": p_holm, "narrowest": narrowest(difference)}
     keys = ("low", "high", "p", "probability", "df", "sd_seeds", "sd_examples")
     row |= {key: getattr(difference, key) for key in keys}
-    if role == "loss":
+    if variants.collapsed:
+        judgement = f"no verdict; {variants.grid['baseline']} collapsed with every seed"
+    elif role == "loss":
         judgement = find_verdict(difference, p_holm, losses=losses, gain=gain)
     else:
         judgement = judge_control(difference)

@@ -16,10 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from softf1.errors import InputError
-from softf1.experiments.meter import Meter, format_seconds
 from softf1.files import (
     NO_LINKS,
     check_folder,
@@ -33,6 +32,7 @@ from softf1.files import (
 )
 from softf1.recipe import Recipe, describe_recipe, with_values
 from softf1.tasks.registry import FILE as TASK_FILE
+from softf1.training.progress import format_seconds
 from softf1.training.run_folder import (
     WAYS,
     finished_on,
@@ -42,6 +42,9 @@ from softf1.training.run_folder import (
     list_changes,
     say_changes,
 )
+
+if TYPE_CHECKING:
+    from softf1.experiments.meter import Meter
 
 LONGEST = 200
 """The most bytes that a variant takes in the name of a run; file systems allow 255 for a name."""

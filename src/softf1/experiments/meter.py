@@ -6,17 +6,7 @@ import sys
 from time import monotonic
 from typing import Any, Self
 
-
-def format_seconds(seconds: float) -> str:
-    """Formats a duration.
-
-    >>> format_seconds(42.3), format_seconds(125), format_seconds(7_300)
-    ('42 s', '2 min', '2 h 2 min')
-    """
-    if seconds < 99.5:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+from softf1.training.progress import format_seconds
 
 
 class Meter:

@@ -72,6 +72,8 @@ SHARED = {"loss.name", "train.seed", "train.patience", "eval"}
 """Keys, and a section, that a variant cannot change; see `is_shared` for `[task]`."""
 
 DIRECTION = "train.adversarial_direction"
+RANDOM = ", random step"
+"""Suffix of a control: the variant with noise instead of its adversarial step."""
 
 
 def split_variant(variant: str) -> tuple[str, Values]:
@@ -83,7 +85,12 @@ def split_variant(variant: str) -> tuple[str, Values]:
     ('dsc', {'loss.alpha': 0.01, 'loss.decay': 'paper'})
     >>> split_variant("ce+dice[dice.over=batch, train.epochs=6]")
     ('ce+dice', {'loss.dice.over': 'batch', 'train.epochs': 6})
+    >>> split_variant("auto, random step")
+    ('auto', {'train.adversarial_direction': 'random'})
     """
+    if variant.endswith(RANDOM):
+        loss, values = split_variant(variant.removesuffix(RANDOM))
+        return loss, {**values, DIRECTION: "random"}
     loss, bracket, rest = variant.removesuffix(TUNED).partition("[")
     if not bracket:
         return loss, {}
@@ -139,9 +146,9 @@ def add_noise(variants: Sequence[str], recipe: Recipe) -> tuple[str, ...]:
         size = _step_size(variant, recipe)
         if size and size not in known:
             known.add(size)
-            start = f"{variant[:-1]}," if variant.endswith("]") else f"{variant}["
-            controls.append(f"{start}{DIRECTION}=random]")
-    return tuple(dict.fromkeys((*variants, *controls)))
+            controls.append(f"{variant}{RANDOM}")
+    asked = [split_variant(variant) for variant in variants]
+    return (*variants, *(control for control in controls if split_variant(control) not in asked))
 
 
 def _step_size(variant: str, recipe: Recipe) -> tuple[Any, ...]:

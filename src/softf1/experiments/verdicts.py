@@ -115,6 +115,12 @@ def name_collapse(seeds: Mapping[int, tuple[float, bool]]) -> list[str]:
     ]
 
 
+def find_best(rows: Mapping[str, tuple[Difference, float]]) -> str | None:
+    """Returns the loss that the verdict names first: the best of those that help, else of all."""
+    sure = [loss for loss, (difference, p) in rows.items() if p < ALPHA and difference.mean > 0]
+    return max(sure or rows, key=lambda loss: rows[loss][0].mean, default=None)
+
+
 def say_which_help(
     rows: Mapping[str, tuple[Difference, float]],
     *,
@@ -130,7 +136,8 @@ def say_which_help(
         metric: The primary metric.
         noun: What a row is: a loss, or in a sweep a setting.
     """
-    if not rows:
+    best = find_best(rows)
+    if best is None:
         return f"Nothing to compare with {baseline}."
     named = {
         loss: f"{loss} {name_gain(difference, metric)}" for loss, (difference, _) in rows.items()
@@ -145,13 +152,28 @@ def say_which_help(
         verb = "helps" if len(better) == 1 else "help"
         parts.append(f"{', '.join(named[loss] for loss in better)} over {baseline}: {verb}.")
     else:
-        best = max(rows, key=lambda loss: rows[loss][0].mean)
         ahead = "the best is" if rows[best][0].mean > 0 else "none is ahead of it, the closest is"
         parts.append(f"No {noun} is significantly better than {baseline}; {ahead} {named[best]}.")
     if worse:
         verb = "hurts" if len(worse) == 1 else "hurt"
         parts.append(f"{', '.join(worse)} {verb}.")
     return " ".join(parts)
+
+
+def say_no_verdict(baseline: str, *, advice: str) -> str:
+    """Returns the verdict where every run of the baseline collapsed: any loss beats such runs."""
+    collapsed = f"{baseline} predicts nothing, or only one class, with every seed"
+    return f"No verdict: {collapsed}; {advice}."
+
+
+def say_reference(name: str, score: float, metric: str) -> str:
+    """Says that a reference is ahead of everything that was trained.
+
+    >>> say_reference("tfidf", 0.4314, "f1")
+    'The row tfidf, which trains no encoder, is ahead of every loss with 43.1 F1.'
+    """
+    ahead = f"is ahead of every loss with {_points(score)} {name_score(metric)}"
+    return f"The row {name}, which trains no encoder, {ahead}."
 
 
 def _points(share: float) -> str:

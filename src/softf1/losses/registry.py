@@ -177,16 +177,18 @@ def _factory(name: str) -> Callable[..., nn.Module]:
     for point in _find_plugins(tuple(sys.path)).select(name=name):
         factory: Callable[..., nn.Module] = point.load()
         return factory
-    raise ValueError(f"unknown loss {name!r}; known are {', '.join(loss_names())}")
+    choice = " (auto is for recipes, where it chooses a loss by the data)" if name == "auto" else ""
+    raise ValueError(f"unknown loss {name!r}{choice}; known are {', '.join(loss_names())}")
 
 
 def _make(name: str, options: dict[str, Any]) -> nn.Module:
     factory = _factory(name)
+    loss = factory(**options)  # first, since it names an option that does not exist
     if getattr(factory, "needs_counts", False) and options.get("weight") is None:
         raise ValueError(
             f"{name} needs class weights: make_loss({name!r}, weight=class_weights(counts))"
         )
-    return factory(**options)
+    return loss
 
 
 register_loss("ce", CrossEntropyLoss)

@@ -43,7 +43,7 @@ def say_verdict(study: Study, groups: list[Group]) -> str:
 
 def list_facts(study: Study, groups: list[Group], best: Group | None) -> list[Fact]:
     """The baseline, the best loss, their difference, and the size of the evidence."""
-    score, split = name_score(study.metric), chosen_on(groups, study.metric)
+    score, split = name_score(study.metric), chosen_on(study, groups)
     facts = []
     for group in filter(None, (groups[0], best)):
         values = group.scores(study.split, study.metric)
@@ -124,6 +124,11 @@ def _say_noise(study: Study, best: Group) -> str:
     count = number(study.comparison.get("examples"))
     drawn = f"the choice of {count:,.0f} test examples" if count else "the choice of test examples"
     own = f"{runs:.0f} seeds" if runs > 1 else "one seed"
+    if count and not examples:
+        return (
+            f"The difference of {best.label} has a standard error of {show(of_seeds, 'score')} "
+            f"points; what {drawn} adds cannot be told apart from what its {own} add."
+        )
     narrowest = number(best.row.get("narrowest"))
     least = f" However many seeds are run, it stays at ± {show(narrowest, 'score')} or more."
     return (
@@ -161,17 +166,12 @@ def make_comparison(study: Study, groups: list[Group]) -> Table:
     if study.kind == "sweep":
         ordered = in_order(study, groups)
     tests = columns(
-        Column("difference", f"Δ {shorten(study.baseline, 10)}", "points"),
+        Column("difference", "Δ", "points"),
         Column("low", "95% low", "points"),
         Column("high", "95% high", "points"),
         Column("p_holm", "p (Holm)", "p"),
     )
-    more = columns(
-        "precision:score",
-        "recall:score",
-        Column("calibration_error", "ECE", "score"),
-        Column("calibration_error_tuned", "ECE tuned", "score"),
-    )
+    more = columns("precision:score", "recall:score")
     shown = (
         Column("loss", "Loss" if study.kind != "sweep" else "Setting"),
         Column("n", "Runs", "int"),
@@ -185,10 +185,29 @@ def make_comparison(study: Study, groups: list[Group]) -> Table:
     base = next(i for i, group in enumerate(ordered) if group.rank == 0)
     return Table(
         id="comparison",
-        caption=f"{score} on {study.split}, ×100: means over seeds",
+        caption=f"{score} on {study.split}, ×100: means over seeds"
+        + (f"; Δ is the difference to {study.baseline}" if tested else ""),
         columns=shown,
         rows=rows,
         marked=frozenset([base]),
+    )
+
+
+_ERRORS = {"calibration_error": "ECE", "calibration_error_tuned": "ECE tuned"}
+
+
+def make_calibration(study: Study, groups: list[Group]) -> Table | None:
+    """The table of expected calibration errors."""
+    rows = [[group.label, *(number(group.row.get(key)) for key in _ERRORS)] for group in groups]
+    known = [row for row in rows if row[1] is not None]
+    if not known:
+        return None
+    shown = [Column(key, title, "score") for key, title in _ERRORS.items()]
+    return Table(
+        id="calibration",
+        caption=f"Expected calibration error on {study.split}, ×100: means over seeds",
+        columns=columns("loss", *shown),
+        rows=known,
     )
 
 
@@ -210,7 +229,9 @@ def _value(study: Study, group: Group, key: str) -> object:
     if key == "n":
         return len(group.runs) if own is None else int(own)
     if own is None and key in ("mean", "sd", "precision", "recall"):
-        scores = group.scores(study.split, study.metric if key in ("mean", "sd") else key)
+        kind = "macro_" if study.metric == "macro_f1" else ""
+        name = study.metric if key in ("mean", "sd") else f"{kind}{key}"
+        scores = group.scores(study.split, name)
         return deviation(scores) if key == "sd" else mean_of(scores)
     return own
 
@@ -222,7 +243,7 @@ def _explain(group: Group, baseline: str) -> str:
     parts = [rest] if rest else []
     if said.startswith("no difference that"):
         said, parts = "no difference shown", [said, *parts]
-    if chance is not None and group.competes and said not in ("helps", "hurts"):
+    if chance is not None and group.competes and said not in ("helps", "hurts", "no verdict"):
         parts.append(
             f"taken alone, it is above {baseline} with a probability of {show(chance, 'chance')}%; "
             "p is corrected for the number of losses"

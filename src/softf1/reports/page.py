@@ -21,6 +21,7 @@ from softf1.reports.overview import (
     list_facts,
     list_notes,
     list_warnings,
+    make_calibration,
     make_comparison,
     make_origins,
     make_runs_table,
@@ -282,15 +283,14 @@ def make_context(study: Study) -> dict[str, Any]:
     """The variables of the template."""
     rows = group_runs(study)
     groups = [group for group in rows if not group.reference]
-    best = pick_best(groups, study.metric)
+    best = pick_best(study, groups)
     evidence = read_evidence(study, groups, best)
     sections = make_sections(study, groups, best, evidence)
     figures = {figure.id: figure for part in sections for figure in part.figures}
     tables = [make_comparison(study, rows), make_runs_table(study), make_settings(study)]
     tables += [make_origins(study), *(figure.table for figure in figures.values())]
     tables += [table for part in sections for table in part.tables]
-    tuning = make_tuning(study)
-    tables += [tuning] if tuning else []
+    tables += filter(None, (make_calibration(study, rows), make_tuning(study)))
     if evidence.changes and best:
         tables.append(make_changes_table(evidence.changes, (groups[0].label, best.label)))
     data = {
@@ -304,8 +304,9 @@ def make_context(study: Study) -> dict[str, Any]:
         "title": _title(study),
         "score": name_score(study.metric),
         "groups": groups,
+        "compared": sum(group.rank == 0 or group.competes for group in groups),
         "best": best,
-        "chosen_on": chosen_on(groups, study.metric),
+        "chosen_on": chosen_on(study, groups),
         "verdict": say_verdict(study, groups),
         "facts": list_facts(study, groups, best),
         "notes": list_notes(study, groups, best),

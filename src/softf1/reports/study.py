@@ -333,20 +333,25 @@ def in_order(study: Study, groups: list[Group]) -> list[Group]:
     return sorted(groups, key=lambda group: places[group.label])
 
 
-def chosen_on(groups: list[Group], metric: str) -> str:
-    """The split that chooses the best loss: dev, or test if no run has dev scores.
+def chosen_on(study: Study, groups: list[Group]) -> str:
+    """The split that chooses the best loss: that of the verdict, else dev if runs have dev scores.
 
     Chosen on dev, the test score of the best loss is not biased upwards.
     """
-    return "dev" if any(group.scores("dev", metric) for group in groups[1:]) else "test"
+    if study.comparison.get("best"):
+        return study.split
+    return "dev" if any(group.scores("dev", study.metric) for group in groups[1:]) else "test"
 
 
-def pick_best(groups: list[Group], metric: str) -> Group | None:
-    """The group other than the baseline with the best mean.
+def pick_best(study: Study, groups: list[Group]) -> Group | None:
+    """The group that the verdict names as the best; without a verdict, that with the best mean.
 
-    Rows tuned on dev are left out: their dev score is too optimistic.
+    By the mean, rows tuned on dev are left out: their dev score is too optimistic.
     """
-    split = chosen_on(groups, metric)
+    named = [group for group in groups if group.label == study.comparison.get("best")]
+    if named:
+        return named[0]
+    split, metric = chosen_on(study, groups), study.metric
     known = [g for g in groups[1:] if g.scores(split, metric) and not g.tuned and g.competes]
     return max(known, key=lambda g: mean_of(g.scores(split, metric)) or 0.0, default=None)
 

@@ -14,6 +14,7 @@ from softf1.recipe import Recipe, build_recipe, check_recipe, with_values
 from softf1.scaffold.sections import (
     Line,
     Section,
+    choose_auto,
     format_sections,
     propose_encoder,
     propose_loss,
@@ -95,20 +96,28 @@ class Proposal:
         )
 
     def commands(self, path: str) -> tuple[str, ...]:
-        """The next commands for a recipe at `path`: train, compare, report."""
+        """The next commands for a recipe at `path`: train, compare, report.
+
+        A row with a tuned decision is compared with another one, so `auto` has one too, if it can.
+        """
         file = shlex.quote(path)
-        losses = "auto,ce+tuned,wce,dice,ce+dice"
+        losses = "wce,dice,ce+dice"
         if self.recipe.task.kind == QAExample.task:
-            losses = "auto,ce+tuned,focal,dice,ce+dice"
+            losses = "focal,dice,ce+dice"
         elif weighs_classes_alike(self.survey):
-            losses = "auto,ce+tuned,wce,la,ce+dice"
-        if not self.recipe.eval.tune:
-            losses = losses.replace("ce+tuned,", "")
+            losses = "wce,la,ce+dice"
+        losses = f"ce+tuned,{losses}" if _tunes(self.recipe) else losses
+        losses = f"auto,auto+tuned,{losses}" if self.recipe.eval.tune else f"auto,{losses}"
         return (
             f"softf1 train {file}",
             f"softf1 compare {file} --losses {losses} --seeds 5",
             f"softf1 report {shlex.quote(f'runs/{self.recipe.name}-compare')}",
         )
+
+
+def _tunes(recipe: Recipe) -> bool:
+    """Whether the task has a threshold or bias to tune."""
+    return bool(getattr(make_task(recipe.task.kind, **recipe.task.options), "tunes", True))
 
 
 def propose_recipe(
@@ -142,8 +151,8 @@ def propose_recipe(
     ]
     recipe = build_recipe({"name": name, **read_values(sections)})
     check_recipe(recipe)
-    fresh = make_task(recipe.task.kind, **recipe.task.options)
-    if getattr(fresh, "tunes", True):
+    chosen = choose_auto(surveyed).values.items()
+    if _tunes(with_values(recipe, {k: value for k, value in chosen if k.startswith("task.")})):
         why = "tune a threshold or bias on dev; scores with and without it are reported"
         sections.append(Section("eval", [Line("tune", value=True, why=why)]))
         recipe = with_values(recipe, {"eval.tune": True})

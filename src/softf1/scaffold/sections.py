@@ -13,7 +13,7 @@ from softf1.data.examples import MrcExample, QAExample, TaggedSentence
 from softf1.errors import InputError, printable
 from softf1.metrics.schemes import OUTSIDE
 from softf1.recipe import LossSection
-from softf1.recipe.auto import AUTO, choose_values, show_values
+from softf1.recipe.auto import AUTO, Choice, choose_values, show_values
 from softf1.recipe.loading import format_toml
 from softf1.tasks.registry import find_task
 
@@ -101,15 +101,20 @@ REMARKS = (
 )
 
 
-def propose_loss(survey: Survey) -> Section:
-    """Proposes `[loss]`: auto, with its choice for these files and the reason."""
+def choose_auto(survey: Survey) -> Choice:
+    """Returns what auto chooses for these files."""
     stats = survey.stats
     two = labels_texts(survey) and not weighs_classes_alike(survey)
     pair = [stats.negatives, stats.positives]
     counts = {"labels": np.array([pair] if survey.corpus.counts.several else pair)} if two else {}
     metric = "macro_f1" if weighs_classes_alike(survey) else "f1"
     spans = len(stats.labels) if survey.corpus.counts.scheme is not None else None
-    choice = choose_values(survey.task, metric=metric, counts=counts, given={}, spans=spans)
+    return choose_values(survey.task, metric=metric, counts=counts, given={}, spans=spans)
+
+
+def propose_loss(survey: Survey) -> Section:
+    """Proposes `[loss]`: auto, with its choice for these files and the reason."""
+    choice = choose_auto(survey)
     values = show_values(choice.values, equals=" = ")
     remarks = [remark.format(values=values, why=choice.why) for remark in REMARKS]
     usual = LossSection().name

@@ -301,7 +301,11 @@ class LabelTask(TextTask):
             counts = count_label_sets([labels[:1] for labels in gold], sets)
         else:
             counts = count_classes([labels[0] for labels in gold], given)
-        scores = describe_counts(counts) | {"accuracy": accuracy(counts)} | ranked
+        scores = describe_counts(counts)
+        if self.positive_label is None:  # the micro scores are all the accuracy
+            macro = counts.macro()
+            scores |= {"macro_precision": macro.precision, "macro_recall": macro.recall}
+        scores |= {"accuracy": accuracy(counts)} | ranked
         if self.positive_label is not None:
             none = {"precision": 0.0, "recall": 0.0, "f1": 0.0}
             own = scores["labels"].get(self.positive_label, none)

@@ -19,7 +19,7 @@ from softf1.training.batching import MicroBatch, collate_rows
 from softf1.training.build import find_first_loss
 from softf1.training.datasets import Datasets, load_datasets
 from softf1.training.processes import Processes
-from softf1.training.progress import format_bytes, format_clock
+from softf1.training.progress import format_bytes, format_seconds
 from softf1.training.run_folder import find_finished, identify
 from softf1.training.trainer import Trainer, make_trainer
 
@@ -78,7 +78,7 @@ def describe_run(recipe: Recipe, folder: Path, *, resume: bool = False, force: b
         "and optimizer, on top of Python and torch"
         + ("" if free is None else f"; {format_bytes(free)} are free")
     )
-    lines.append(f"time: about {format_clock(estimate_seconds(trainer))}")
+    lines.append(f"time: about {format_seconds(estimate_seconds(trainer))}")
     lines.append(f"would write {folder}")
     return "\n".join(lines)
 
@@ -114,7 +114,7 @@ def describe_cost(recipe: Recipe, examples: int) -> str:
     most = None if device.type == "cuda" else max(QUICK_TOKENS, QUICK_WORK // parameters)
     seconds = estimate_seconds(trainer, most_tokens=most) * examples / len(sample["train"])
     return (
-        f"about {format_clock(seconds)} and {format_bytes(sum(estimate_memory(trainer)))} of "
+        f"about {format_seconds(seconds)} and {format_bytes(sum(estimate_memory(trainer)))} of "
         f"memory on {device.type}, on top of Python and torch"
     )
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from softf1.data._text import read_start
+from softf1.data.detect import detect
 from softf1.data.problems import Problems, RecordError, short
 from softf1.data.registry import FORMATS
 from softf1.errors import InputError
@@ -148,10 +149,15 @@ def read_input(
         other = None if once else _without_labels(task, path)
         if format is not None or (set(options or ()) - {"encoding"} and not once):
             raise
-        if other is None:
-            raise InputError(f"{error}; {PLAIN}") if once else _advise(task, path, error) from None
+        if once:
+            raise InputError(f"{error}; {PLAIN}") from None
+        try:
+            examples = _read(other, path, problems) if other else iter(())
+            first = next(examples)
+        except (InputError, StopIteration):
+            raise _advise(task, path, error) from None
         problems.note(f"{path}: read without labels")
-        return _read(other, path, problems)
+        return chain([first], examples)
     if format is None:
         _note_unknown_labels(task, path, first, problems)
     return chain([first], examples)
@@ -168,7 +174,11 @@ def _note_unknown_labels(task: Task, path: Path | str, first: Any, problems: Pro
 
 
 def _advise(task: Task, path: Path | str, error: InputError) -> InputError:
-    """Adds a hint to the error if the file looks like lines of plain text."""
+    """Adds a hint to the error if the file looks like another format, or like plain text."""
+    with suppress(InputError):
+        found = detect(path).format
+        if found != task.format and not isinstance(error, RecordError):
+            return InputError(f"{error}; it looks like {found}: add --format {found}")
     first = read_start(path).partition("\n")[0]
     plain = " " in first.strip() and not set(first) & set("\t{[")
     if isinstance(error, RecordError) or task.kind not in FORMATS["plain"].tasks or not plain:

@@ -157,26 +157,27 @@ def format_values(values: Mapping[str, Any], *, epoch: bool = True) -> str:
 
     >>> format_values({"epoch": 0.5, "loss": 0.25, "tokens_per_second": 1234, "memory": 2**30,
     ...           "score": 0.5, "metric": "f1", "left": 75})
-    'epoch 0.50 · loss 0.2500 · dev f1 50.00 · 1,234 tokens/s · 1:15 left · 1.0 GiB'
+    'epoch 0.50 · loss 0.2500 · dev f1 50.00 · 1,234 tokens/s · 75 s left · 1.0 GiB'
     """
     parts = [f"epoch {values['epoch']:.2f}"] if epoch else []
     parts.append(f"loss {values['loss']:.4f}")
     if values.get("score") is not None:
         parts.append(f"dev {values['metric']} {100 * values['score']:.2f}")
     parts.append(f"{values['tokens_per_second']:,.0f} tokens/s")
-    parts += [f"{format_clock(values['left'])} left", format_bytes(values["memory"])]
+    parts += [f"{format_seconds(values['left'])} left", format_bytes(values["memory"])]
     return " · ".join(parts)
 
 
-def format_clock(seconds: float) -> str:
-    """Formats seconds as minutes and seconds, with hours if there are any.
+def format_seconds(seconds: float) -> str:
+    """Formats a duration.
 
-    >>> format_clock(3661), format_clock(59.4)
-    ('1:01:01', '0:59')
+    >>> format_seconds(42.3), format_seconds(125), format_seconds(7_300)
+    ('42 s', '2 min', '2 h 2 min')
     """
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def peak_memory(device: torch.device) -> int:
@@ -216,8 +217,8 @@ class Monitor:
         self.task = task
         self.warnings: list[str] = []
         outside = OUTSIDE in getattr(task, "labels", ())
-        classes = not getattr(task, "chooses_position", False)
-        self.advice = advise(loss, outside=outside, classes=classes)
+        texts = getattr(task, "head", None) == "text"
+        self.advice = advise(loss, outside=outside, texts=texts)
 
     def watch_steps(self, *, skipped: float, run: float, loss: float) -> list[str]:
         """Checks the last steps; raises if too many were skipped in a row.
@@ -281,14 +282,14 @@ class Monitor:
         return [message]
 
 
-def advise(loss: LossSection, *, outside: bool, classes: bool = True) -> str:
+def advise(loss: LossSection, *, outside: bool, texts: bool = True) -> str:
     """Lists remedies against a collapse that the recipe does not use yet.
 
     Args:
         loss: The recipe's `[loss]`. The gradient of a ratio (a loss with the option `over`)
             vanishes for confident errors, so a bad start is hard to leave.
         outside: Whether one of the labels is O.
-        classes: Whether there are classes to weigh, instead of positions of a text.
+        texts: Whether whole texts are labelled. Class weights make taggers and readers worse.
 
     >>> from softf1.recipe import LossSection
     >>> advise(LossSection(name="dice", options={"squared": False}), outside=False)[-33:]
@@ -314,7 +315,7 @@ def advise(loss: LossSection, *, outside: bool, classes: bool = True) -> str:
         tips += ["a lower alpha"] if "decay" in own else []  # alpha strengthens the decay
         tips += ["squared=true"] if own.get("squared") is False else []
     if not ratios:
-        tips += ['class weights (loss.name="wce")'] if names == ["ce"] and classes else []
+        tips += ['class weights (loss.name="wce")'] if names == ["ce"] and texts else []
         tips.append("more train.epochs")
     tips.append("a lower train.lr" if ratios else "another train.lr")
     return f"try {', '.join(tips[:-1])} or {tips[-1]}" if tips[1:] else f"try {tips[0]}"
