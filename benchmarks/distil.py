@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import torch
-from beyond import COLUMNS, LEADS, describe
-from corpora import is_there, make_recipe, read_csv, read_grids
+from beyond import COLUMNS, LEADS, describe, read_all, read_plan
+from corpora import HERE, is_there, make_recipe, read_csv
 from torch import Tensor, nn
 
 from softf1.experiments.grid import TRAIN, Job
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from softf1.experiments.grid import Done
     from softf1.recipe import Recipe
 
-GRIDS = ("conll03-tagger", "mrpc", "squad1_1")
+GRIDS = ("conll03-tagger", "mrpc", "squad1_1", "resume-bilstm")
 HARDENED = {"train.adversarial": 0.5, "train.consistency": 1.0, "train.patience": 0}
 FIRST_TEACHER = 1000
 """Seeds of teachers: others than those of students."""
@@ -128,7 +128,7 @@ def run_jobs(jobs: list[Job], target: str, options: argparse.Namespace) -> Itera
 
 def run(options: argparse.Namespace) -> None:
     """Train teachers, then students."""
-    grids, teachers, students = read_grids(), [], []
+    grids, teachers, students = read_all(read_plan(HERE / "leads.toml")), [], []
     for name in options.only:
         if is_there(grids[name], options.work):
             recipe = make_recipe(grids[name], options.work)

@@ -1,7 +1,5 @@
 """Lightning modules: the weights of whole batches, however a step is cut."""
 
-import warnings
-
 import pytest
 import torch
 from torch.nn.utils import parameters_to_vector
@@ -129,9 +127,6 @@ def test_both_passes_have_the_same_dropout(tmp_path):
     assert model.window.mismatch < 1e-6
 
 
-ignores_no_dropout = pytest.mark.filterwarnings("ignore:consistency = .* the model has no dropout")
-
-
 class Worded(Tagger):
     """The rows are words of a vocabulary, with an embedding to attack."""
 
@@ -172,7 +167,6 @@ def test_adversarial_steps_are_those_of_a_plain_loop(name, size, accumulate, siz
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
 
 
-@ignores_no_dropout
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize(("size", "accumulate"), [(8, 1), (2, 4)])
 def test_consistency_is_that_of_a_plain_loop(name, size, accumulate, tmp_path):
@@ -207,17 +201,6 @@ def test_both_passes_have_the_same_dropout_in_both_predictions(tmp_path):
     assert model._training_window().mismatch < 1e-6
 
 
-@pytest.mark.parametrize(("drop", "warned"), [(0.0, True), (0.5, False)])
-def test_consistency_without_dropout_is_told_once(drop, warned, tmp_path):
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        fit(Worded("dice", drop=drop, consistency=1.0), tmp_path)
-    said = "consistency = 1 only costs time here: the model has no dropout"
-    assert [str(one.message) for one in seen if "consistency" in str(one.message)] == [
-        said
-    ] * warned
-
-
 @pytest.mark.parametrize("consistency", [0.0, 1.0])
 def test_running_statistics_are_those_of_the_clean_passes(consistency, tmp_path):
     """The average has the weight Σ 0.9^age over 12 steps; an attacked pass would add to it."""
@@ -248,7 +231,6 @@ def test_checkpoints_load_with_and_without_consistency(name, saved, tmp_path):
     assert getattr(model.window.loss, "step", 24) == 24
 
 
-@ignores_no_dropout
 def test_validation_uses_the_plain_loss(tmp_path):
     class Validated(Worded):
         seen = ()
@@ -325,7 +307,6 @@ def test_two_processes(name, tmp_path):
     torch.testing.assert_close(parameters_to_vector(model.parameters()), weights, rtol=0, atol=1e-5)
 
 
-@ignores_no_dropout
 @pytest.mark.parametrize("name", ["dice", "wce"])
 def test_adversarial_steps_of_two_processes(name, tmp_path):
     attacked = {"adversarial": 0.5, "consistency": 1.0}

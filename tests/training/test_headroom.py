@@ -193,7 +193,7 @@ def test_a_value_of_another_form_is_one_line_or_shown(run, capsys):
 
 def test_a_file_and_a_part_are_not_asked_for_at_once(run, capsys):
     assert main(["headroom", str(run), "--data", "x", "--split", "dev"]) == 2
-    assert "--data or --split" in capsys.readouterr().err
+    assert "FILE or --split" in capsys.readouterr().err
 
 
 def test_a_file_with_nothing_to_find_is_said_to_be_one(run, tmp_path, capsys):

@@ -10,7 +10,6 @@ Works with `lightning` and `pytorch_lightning` alike: it imports neither.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
@@ -22,7 +21,6 @@ from softf1.losses import ConsistentLoss, WindowLoss, backward_exact
 from softf1.options import check_options, option_types
 from softf1.recipe import TrainSection
 from softf1.training.adversarial import perturb_embeddings, trace_embeddings
-from softf1.training.build import note_consistency
 
 
 class ExactLossMixin:
@@ -134,8 +132,6 @@ class ExactLossMixin:
         if not self.consistency:
             return plain
         if self._consistent[:-1] != made_for:
-            for said in note_consistency(cast("nn.Module", self), self.consistency):
-                warnings.warn(said, stacklevel=2)
             loss = ConsistentLoss(plain.loss, self.consistency)
             how: Any = {"statistics": plain.statistics, "decay": plain.decay, "group": plain.group}
             self._consistent = (*made_for, WindowLoss(loss, **how))
