@@ -197,17 +197,18 @@ _ERRORS = {"calibration_error": "ECE", "calibration_error_tuned": "ECE tuned"}
 
 
 def make_calibration(study: Study, groups: list[Group]) -> Table | None:
-    """The table of expected calibration errors."""
-    rows = [[group.label, *(number(group.row.get(key)) for key in _ERRORS)] for group in groups]
-    known = [row for row in rows if row[1] is not None]
-    if not known:
+    """The table of expected calibration errors, for rows that have one."""
+    errors = {group.label: [number(group.row.get(key)) for key in _ERRORS] for group in groups}
+    errors = {label: own for label, own in errors.items() if own[0] is not None}
+    if not errors:
         return None
-    shown = [Column(key, title, "score") for key, title in _ERRORS.items()]
+    tuned = any(own[1] is not None for own in errors.values())
+    shown = [Column(key, title, "score") for key, title in _ERRORS.items()][: 1 + tuned]
     return Table(
         id="calibration",
         caption=f"Expected calibration error on {study.split}, ×100: means over seeds",
         columns=columns("loss", *shown),
-        rows=known,
+        rows=[[label, *own[: 1 + tuned]] for label, own in errors.items()],
     )
 
 
