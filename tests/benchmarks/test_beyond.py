@@ -19,6 +19,8 @@ EVIDENCE = {
         ("leads", "conll03-types", f"ce, balanced, {BOTH}"),
         ("leads", "conll03-types", f"wce, {BOTH}"),
         ("leads", "conll03-types", f"asymmetric, {BOTH}"),
+        ("leads", "resume-types", f"ce+dice batch, {BOTH}"),
+        ("leads", "msra-types", f"ce+dice batch, {BOTH}"),
     ],
     "few positives": [
         ("beyond", "qqp10", "auto"),
