@@ -71,19 +71,22 @@ def test_an_encoder_from_scratch_takes_its_first_step_without_transformers(encod
     assert {"torch", "numpy", "softf1.training.step"} <= loaded
 
 
-@pytest.mark.parametrize(("given", "kept"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
-def test_waiting_threads_sleep_unless_the_user_says_otherwise(given, kept, monkeypatch):
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    if given:
-        monkeypatch.setenv("OMP_WAIT_POLICY", given)
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None")],
+)
+def test_threads_wait_in_a_short_loop_unless_the_user_says_otherwise(given, kept, monkeypatch):
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
     program = """
 import os, sys
 from softf1.cli.main import main
 
 main(["list", "formats"])
-print(os.environ["OMP_WAIT_POLICY"], "torch" in sys.modules)
+print(os.environ.get("GOMP_SPINCOUNT"), "torch" in sys.modules)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split()[-2:] == [kept, "False"]  # in time: torch reads it when imported

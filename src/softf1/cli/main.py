@@ -135,13 +135,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def prepare_threads() -> None:
-    """Lets idle threads of OpenMP sleep, unless `OMP_WAIT_POLICY` says otherwise.
+    """Makes threads of OpenMP wait in a short loop before they sleep, unless the user chose.
 
-    By default they spin, waiting for the next operation. If other programs want the same cores, the
-    operation waits for the spinning threads, and small models train many times as long.
-    torch reads the variable when it is imported, later than this.
+    By default the loop of GNU's OpenMP takes a millisecond or so. If other programs want the same
+    cores, the next operation waits for the looping threads, and small models train many times as
+    long. torch reads the variable when it is imported, later than this.
     """
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 def run(options: argparse.Namespace) -> int:
