@@ -38,19 +38,20 @@ def write_sentences(
     *,
     distinct: bool = False,
     tags: NDArray[np.str_] = TAGS,
+    words: tuple[int, int] = (5, 26),
     seed: int = 0,
 ) -> None:
-    """Write a synthetic tagging file, a chunk at a time."""
+    """Write a synthetic tagging file, a chunk at a time; `words` are the bounds of lengths."""
     random = np.random.default_rng(seed)
     syllables = np.array([a + b for a in "bdfghklmnprstvw" for b in ("a", "e", "in", "or", "u")])
     parts = random.choice(syllables, (200_000, 4)).tolist()
     sizes = random.integers(1, 5, len(parts)).tolist()
-    words = np.array(["".join(part[:size]) for part, size in zip(parts, sizes, strict=True)])
+    known = np.array(["".join(part[:size]) for part, size in zip(parts, sizes, strict=True)])
     with path.open("w", encoding="utf-8") as file:
         for start in range(0, sentences, SLICE):
-            lengths = random.integers(5, 26, min(SLICE, sentences - start))
+            lengths = random.integers(*words, min(SLICE, sentences - start))
             total = int(lengths.sum())
-            chosen = words[np.minimum(random.zipf(1.2, total), len(words)) - 1].tolist()
+            chosen = known[np.minimum(random.zipf(1.2, total), len(known)) - 1].tolist()
             new = np.flatnonzero(random.random(total) < (1.0 if distinct else 0.05))
             for place, number in zip(
                 new.tolist(), random.integers(10**9, size=len(new)), strict=True

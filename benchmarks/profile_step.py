@@ -3,6 +3,8 @@
     python benchmarks/profile_step.py                        # 6 layers, 384 wide
     python benchmarks/profile_step.py --compile off --layers 12 --hidden 768 --loss dice
     python benchmarks/profile_step.py --unfused              # encoder layers of transformers
+    python benchmarks/profile_step.py --deterministic        # as with train.deterministic
+    python benchmarks/profile_step.py --long                 # texts of hundreds of tokens
     python benchmarks/profile_step.py --short --device cpu   # tiny, half a minute
     python benchmarks/profile_step.py --warm-up              # what comes before the steps run fast
     python benchmarks/profile_step.py --warm-up --one-by-one # kernels compiled when they are called
@@ -50,6 +52,7 @@ from softf1.training import graphs
 from softf1.training.batching import collate_rows
 from softf1.training.build import quiet_transformers
 from softf1.training.datasets import load_datasets
+from softf1.training.determinism import deterministic
 from softf1.training.processes import Processes
 from softf1.training.trainer import Trainer
 from training import describe_machine, make_recipe, random_base
@@ -73,7 +76,7 @@ def main() -> None:
     if options.warm_up:
         profile_warm_up(options, time.perf_counter() - BEGAN)
         return
-    with tempfile.TemporaryDirectory() as folder:
+    with deterministic(on=options.deterministic), tempfile.TemporaryDirectory() as folder:
         write_data(options, Path(folder))
         trainer = make_trainer(options, Path(folder))
         batches, device = make_batches(trainer, options.steps), trainer.processes.device
@@ -94,7 +97,7 @@ def write(options: argparse.Namespace, found: list[dict[str, Any]], device: torc
     """Add lines to the file, if there is to be one: the case, what was found, and where."""
     if not options.out:
         return
-    names = ("compile", "unfused", "loss", "layers", "hidden")
+    names = ("compile", "unfused", "deterministic", "long", "loss", "layers", "hidden")
     case = {name: getattr(options, name) for name in names}
     rows = [case | row | describe_machine(device) for row in found]
     new = not options.out.is_file()
@@ -215,6 +218,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--loss", default="ce")
     parser.add_argument("--compile", choices=("off", "graphs"), help="graphs on a GPU")
     parser.add_argument("--unfused", action="store_true", help="encoder layers of transformers")
+    parser.add_argument("--deterministic", action="store_true", help="sums in a fixed order")
+    parser.add_argument("--long", action="store_true", help="sentences of 120 to 200 words")
     parser.add_argument("--short", action="store_true", help="2 layers, 96 wide, 3 steps")
     parser.add_argument("--warm-up", action="store_true", help="what comes before")
     parser.add_argument("--one-by-one", action="store_true", help="compile no kernel ahead")
@@ -229,7 +234,8 @@ def parse() -> argparse.Namespace:
 def write_data(options: argparse.Namespace, folder: Path) -> None:
     """Made-up sentences to train and to score on."""
     for name, seed in (("eng.train", 0), ("eng.testa", 1)):
-        write_sentences(folder / name, 64 * options.steps, tags=TAGS, seed=seed)
+        words = (120, 200) if options.long else (5, 26)
+        write_sentences(folder / name, 64 * options.steps, tags=TAGS, words=words, seed=seed)
 
 
 def make_trainer(options: argparse.Namespace, folder: Path) -> Trainer:

@@ -20,8 +20,9 @@ enough.
     python benchmarks/same_seed.py --repeat work [--only GRID …] [--runs 3] [--steps 200]
 
 Trains each grid again and again from one seed with `train.deterministic = true`, all runs side by
-side, once for the same number of steps without it, and counts the runs whose saved model has the
-bytes of the first. Prints the seconds of both. Writes results/same-seed-deterministic.csv.
+side, and as often without it, and counts the runs whose saved model has the bytes of the first.
+Prints the seconds of both. Values may follow a grid's name, as in
+`conll03-tagger:encoder.name=bilstm,train.lr=0.001`. Writes results/same-seed-deterministic.csv.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from transformers import BertConfig, BertForTokenClassification
 from softf1.experiments.grid import Job
 from softf1.experiments.workers import Pool
 from softf1.recipe import describe_recipe, with_values
+from softf1.recipe.loading import parse_override
 from softf1.training.datasets import load_datasets
 
 if TYPE_CHECKING:
@@ -104,7 +106,7 @@ def repeat(options: argparse.Namespace) -> None:
     names = [
         name
         for name in options.only or grids
-        if "recipe" in grids[name] and is_there(grids[name], options.repeat)
+        if "recipe" in (grid := grids[split(name)[0]]) and is_there(grid, options.repeat)
     ]
     jobs: dict[str, tuple[str, bool]] = {}
     wanted: list[Job] = []
@@ -112,9 +114,10 @@ def repeat(options: argparse.Namespace) -> None:
         for name in names:
             for number in range(2 * options.runs):
                 fixed = number < options.runs
-                values = {"train.deterministic": fixed, "train.max_steps": options.steps}
-                recipe = with_values(make_recipe(grids[name], options.repeat), values)
-                key = f"{name}.{number}"
+                grid, values = split(name)
+                values |= {"train.deterministic": fixed, "train.max_steps": options.steps}
+                recipe = with_values(make_recipe(grids[grid], options.repeat), values)
+                key = f"{names.index(name)}.{number}"
                 jobs[key] = (name, fixed)
                 wanted.append(Job(id=key, recipe=describe_recipe(recipe), folder=f"{folder}/{key}"))
         prints, seconds = defaultdict(list), defaultdict(list)
@@ -133,13 +136,19 @@ def repeat(options: argparse.Namespace) -> None:
     for name in names:
         own, usual = prints[name, True], prints[name, False]
         line = {"grid": name, "steps": options.steps, "runs": len(own)}
-        line |= {"ids": measure_step(grids[name], options.repeat)["ids"]}
+        line |= {"ids": measure_step(grids[split(name)[0]], options.repeat)["ids"]}
         line |= {"same": own.count(own[0]), "default_same": usual.count(usual[0])}
         line |= {"seconds": median(seconds[name, True])}
         line |= {"default_seconds": median(seconds[name, False])}
         lines.append(line | versions)
         print(lines[-1], flush=True)
     write_csv(options.output, REPEATED_COLUMNS, lines)
+
+
+def split(name: str) -> tuple[str, dict[str, Any]]:
+    """The name of a grid, and the values behind it."""
+    grid, _, rest = name.partition(":")
+    return grid, dict(map(parse_override, rest.split(","))) if rest else {}
 
 
 def fingerprint(folder: Path) -> str:

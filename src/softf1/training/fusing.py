@@ -25,9 +25,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from softf1.kernels._launch import compiling
+from softf1.kernels.embedding import embedding_gradient
 from softf1.kernels.encoder import (
     LONGEST_ROW,
     Dropout,
@@ -39,6 +41,7 @@ from softf1.kernels.encoder import (
     self_attention,
 )
 from softf1.kernels.row_sums import AddUp, Owed, Sums
+from softf1.training.determinism import FixedOrder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -74,6 +77,8 @@ class FusedLayers:
             kind = find_kind(module)
             if kind is not None:
                 self.parts.append(kind(self, module))
+        embeddings = (module for module in model.modules() if type(module) is nn.Embedding)
+        self.embedded = {one.embedding_dim for one in embeddings if one.weight.requires_grad}
         self._forget()
 
     def compile_ahead(self, widths: Iterable[int], device: torch.device) -> None:
@@ -86,12 +91,13 @@ class FusedLayers:
             device: The GPU.
         """
         parts = list({part.sizes: part for part in self.parts if part.trains}.values())
-        if not parts:
-            return
         # Widths with the same tile share kernels; large tiles come first, as they take longest.
         tiles = {attention_tile(width, 1)[0]: width for width in widths}
         with compiling(device):
-            for _, width in sorted(tiles.items(), reverse=True):
+            for size in self.embedded:
+                ids = torch.empty(REHEARSED, dtype=torch.int64, device=NOWHERE)
+                embedding_gradient(blank(REHEARSED, size, dtype=torch.float32), ids, 1, None)
+            for _, width in sorted(tiles.items(), reverse=True) if parts else ():
                 for both in (True, False):  # the last norm's half precision is never read
                     self._rehearse(parts, width, both=both)
 
@@ -122,7 +128,8 @@ class FusedLayers:
             self._start_sums()
             for part in parts:
                 part.module.forward = part.forward
-            return self.run(**inputs)
+            with FixedOrder(functional.embedding):  # faster than torch's gradient, too
+                return self.run(**inputs)
         finally:
             for part in parts:
                 vars(part.module).pop("forward", None)
@@ -397,7 +404,7 @@ def is_intermediate(module: Any) -> bool:
     x = numbers(2, module.dense.in_features, module.dense)
     some = torch.linspace(-6, 6, 49, device=x.device) ** 3  # large ones show a clipped gelu
     module.train()
-    exact = torch.allclose(act(some), nn.functional.gelu(some), rtol=1e-5, atol=1e-6)
+    exact = torch.allclose(act(some), functional.gelu(some), rtol=1e-5, atol=1e-6)
     return exact and torch.allclose(module(x), act(module.dense(x)), atol=1e-5)
 
 
@@ -428,7 +435,7 @@ def is_self_attention(module: Any) -> bool:
 def attend_heads(three: Sequence[Tensor], heads: int, mask: Tensor | None, p: float = 0) -> Tensor:
     """PyTorch's attention of query, key and value, each (texts, tokens, width of all heads)."""
     query, key, value = (one.view(*one.shape[:2], heads, -1).transpose(1, 2) for one in three)
-    attend = nn.functional.scaled_dot_product_attention
+    attend = functional.scaled_dot_product_attention
     return attend(query, key, value, attn_mask=mask, dropout_p=p).transpose(1, 2).flatten(2)
 
 

@@ -13,9 +13,7 @@ from threading import current_thread, main_thread
 from typing import Any, TypeVar, cast
 
 import torch
-from torch import Tensor, distributed, nn
-from torch.nn import functional
-from torch.overrides import TorchFunctionMode
+from torch import distributed, nn
 
 from softf1.errors import InputError, RunError
 from softf1.files import flatten
@@ -28,9 +26,6 @@ FSDP = "ACCELERATE_USE_FSDP"
 MPI = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 LAUNCHED = ("WORLD_SIZE", "LOCAL_RANK", "RANK", "ACCELERATE_MIXED_PRECISION", *MPI)
 """Variables that launchers set: torchrun, `accelerate launch`, and MPI of three kinds."""
-
-CUBLAS, CUBLAS_FIXED = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
-"""The variable that fixes cuBLAS's workspace; otherwise the order of sums may change."""
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -109,104 +104,6 @@ class Processes:
         """Closes the trackers; accelerate's own method would close the process group too."""
         for tracker in self.accelerator.trackers if self.accelerator is not None else ():
             tracker.finish()
-
-
-@contextmanager
-def deterministic(*, on: bool) -> Iterator[None]:
-    """Context with deterministic operations only, as far as torch has them.
-
-    torch warns of each operation without a deterministic form. Enter it before CUDA starts, since
-    cuBLAS chooses its workspace then.
-    """
-    if not on:
-        yield
-        return
-    cuda: Any = torch.cuda  # torch.cuda is partly untyped
-    if not cuda.is_initialized():
-        os.environ.setdefault(CUBLAS, CUBLAS_FIXED)
-    elif CUBLAS not in os.environ:
-        warnings.warn(
-            f"train.deterministic: CUDA started before without {CUBLAS}={CUBLAS_FIXED}, "
-            "so that matrix products may differ from run to run",
-            stacklevel=2,
-        )
-    flags: Any = torch.backends.cuda
-    memory: Any = torch.utils.deterministic
-    before, fills = torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory
-    only_warn = torch.is_deterministic_algorithms_warn_only_enabled()
-    efficient, cudnn = flags.mem_efficient_sdp_enabled(), flags.cudnn_sdp_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)  # noqa: FBT003 - torch's own
-    # torch would fill every new tensor first, a kernel each; nothing here reads one unwritten.
-    memory.fill_uninitialized_memory = False
-    # The backward passes of these attention kernels add in any order; the others do not.
-    flags.enable_mem_efficient_sdp(False)  # noqa: FBT003
-    flags.enable_cudnn_sdp(False)  # noqa: FBT003
-    try:
-        with EmbeddingsInOrder() if cuda.is_available() else nullcontext():
-            yield
-    finally:
-        torch.use_deterministic_algorithms(before, warn_only=only_warn)
-        memory.fill_uninitialized_memory = fills
-        flags.enable_mem_efficient_sdp(efficient)
-        flags.enable_cudnn_sdp(cudnn)
-
-
-class EmbeddingsInOrder(TorchFunctionMode):
-    """Context in which the gradient of an embedding is added up in a fixed order.
-
-    On a GPU, torch adds it up in any order if a step has more than 3,072 ids, without a warning.
-    """
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        """Replaces `functional.embedding`; anything else runs as it is."""
-        if func is not functional.embedding:
-            return func(*args, **(kwargs or {}))
-        return _embed(*args, **(kwargs or {}))
-
-
-def _embed(
-    ids: Tensor,
-    weight: Tensor,
-    padding_idx: int | None = None,
-    max_norm: float | None = None,
-    *options: Any,
-    **others: Any,
-) -> Tensor:
-    special = (max_norm, *options[1:], others.get("scale_grad_by_freq"), others.get("sparse"))
-    if any(special):
-        return functional.embedding(ids, weight, padding_idx, max_norm, *options, **others)
-    padding = None if padding_idx is None else padding_idx % len(weight)
-    return cast("Tensor", _Embed.apply(ids, weight, padding))  # type: ignore[no-untyped-call]
-
-
-FEW_ROWS = 512
-
-
-class _Embed(torch.autograd.Function):
-    """Embeddings; if rows are few, their gradient is a matrix product with one-hot ids.
-
-    With more rows, the backward pass sorts the ids and keeps equal ones in their order.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, ids: Tensor, weight: Tensor, padding_idx: int | None) -> Tensor:
-        ctx.save_for_backward(ids)
-        ctx.shape, ctx.padding_idx = weight.shape, padding_idx
-        return functional.embedding(ids, weight)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor, None]:
-        (ids,) = ctx.saved_tensors
-        if ctx.padding_idx is not None:
-            gradient = gradient.masked_fill((ids == ctx.padding_idx).unsqueeze(-1), 0.0)
-        rows = ctx.shape[0]
-        if rows <= FEW_ROWS:  # many ids share a row: one thread would sum them all
-            same = torch.arange(rows, device=ids.device).unsqueeze(1) == ids.flatten()
-            return None, same.to(gradient.dtype) @ gradient.flatten(0, -2), None
-        total = gradient.new_zeros(ctx.shape)
-        return None, total.index_put_((ids,), gradient, accumulate=True), None
 
 
 def count_ranks() -> int:
