@@ -52,8 +52,7 @@ from softf1.training import graphs
 from softf1.training.batching import collate_rows
 from softf1.training.build import quiet_transformers
 from softf1.training.datasets import load_datasets
-from softf1.training.determinism import deterministic
-from softf1.training.processes import Processes
+from softf1.training.processes import Processes, deterministic
 from softf1.training.trainer import Trainer
 from training import describe_machine, make_recipe, random_base
 

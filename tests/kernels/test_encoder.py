@@ -17,12 +17,10 @@ if not CUDA:
 
 from softf1.kernels.encoder import (  # noqa: E402
     Dropout,
-    is_short,
     join_rows,
     linear_gelu,
     linear_norm,
     linear_qkv,
-    self_attention,
 )
 from softf1.kernels.row_sums import AddUp, Owed, Sums  # noqa: E402
 
@@ -128,93 +126,7 @@ def test_gradients_that_lie_in_another_order():
     compare(*attended, (x, *layers), torch.float32)
 
 
-def attend(x, layers, heads, mask, shares=None):
-    """Attention as PyTorch does it; its probabilities are multiplied by `shares`."""
-    texts, steps, _ = x.shape
-    query, key, value = (
-        functional.linear(x, layers[n], layers[n + 3]).view(texts, steps, heads, -1).transpose(1, 2)
-        for n in range(3)
-    )
-    scores = (query.float() @ key.float().transpose(2, 3)) * 0.4
-    scores = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
-    probabilities = scores.softmax(-1) * (1.0 if shares is None else shares)
-    return (probabilities.to(x.dtype) @ value).transpose(1, 2).reshape(texts, steps, -1)
-
-
 # Texts, tokens, inputs, heads, entries of a head; 16 is the least that matrix units take.
-TEXTS = [(2, 5, 8, 2, 8), (2, 20, 12, 3, 17), (1, 33, 6, 1, 32)]
-# The interpreter cannot multiply matrices of bfloat16.
-ATTENDED = [t for t in TOLERANCE if CUDA or t != torch.bfloat16]
-
-
-def make_attention(texts, steps, inputs, width, dtype):
-    x = make(texts, steps, inputs, dtype=dtype)
-    small = [make(width, inputs, seed=n).detach() / 4 for n in range(3)]
-    weights = [one.to(dtype).requires_grad_() for one in small]
-    return x, [*weights, *(make(width, dtype=dtype, seed=n) for n in range(3))]
-
-
-@pytest.mark.parametrize("shape", TEXTS, ids=str)
-@pytest.mark.parametrize("dtype", ATTENDED, ids=str)
-@pytest.mark.parametrize("masked", ["", "padded", "each its own"])
-def test_attention_of_short_texts(shape, dtype, masked):
-    texts, steps, inputs, heads, size = shape
-    x, layers = make_attention(texts, steps, inputs, heads * size, dtype)
-    torch.manual_seed(3)
-    mask = None
-    if masked:
-        rows = 1 if masked == "padded" else steps  # padding is expanded: its rows have stride 0
-        mask = (torch.rand(texts, 1, rows, steps) < 0.6).to(DEVICE)
-        mask[..., 0] = True
-        mask = mask.expand(-1, -1, steps, -1)
-    options = {"heads": heads, "scale": 0.4, "allowed": mask, "dropout": Dropout()}
-    got = self_attention(x, *layers, **options)
-    compare([got], [attend(x, layers, heads, mask)], (x, *layers), dtype, least=4.0)
-
-
-def test_a_token_that_may_look_at_nothing_is_0():
-    x, layers = make_attention(1, 4, 6, 8, torch.float32)
-    mask = torch.ones(1, 1, 4, 4, dtype=torch.bool, device=DEVICE)
-    mask[0, 0, 2] = False
-    options = {"heads": 1, "scale": 1.0, "allowed": mask, "dropout": Dropout()}
-    out = self_attention(x, *layers, **options)
-    assert out[0, 2].count_nonzero() == 0
-    gradients = torch.autograd.grad(out.sum(), (x, *layers))
-    assert all(gradient.isfinite().all() for gradient in gradients)
-
-
-def test_texts_whose_scores_do_not_fit_on_the_chip_are_not_short(monkeypatch):
-    """Consumer GPUs share 99 KiB: with heads of 64 in half precision, 64 tokens and not 128."""
-    texts = [torch.empty(1, tokens, 8, dtype=torch.bfloat16) for tokens in (64, 65, 128, 129)]
-    assert [is_short(x, 64) for x in texts] == [True, True, True, False]
-    monkeypatch.setattr("softf1.kernels.encoder.shared_memory", lambda _: 99 * 1024)
-    assert [is_short(x, 64) for x in texts] == [True, False, False, False]
-    assert not is_short(texts[0], 256)
-
-
-def test_texts_in_float32_are_short_up_to_32_tokens():
-    assert [is_short(torch.empty(1, tokens, 8), 64) for tokens in (32, 33)] == [True, False]
-
-
-def test_attention_drops_the_same_probabilities_in_both_directions():
-    """Values that are one-hot give the dropped probabilities themselves."""
-    texts, steps, heads, p = 2, 16, 2, 0.3
-    seeds = torch.tensor([3, 11], device=DEVICE)
-    options = {"heads": heads, "scale": 0.4, "allowed": None, "dropout": Dropout(p, seeds, 1)}
-    hot = torch.eye(steps, device=DEVICE).expand(texts, -1, -1)
-    none, one = torch.zeros(heads * steps, steps, device=DEVICE), torch.eye(steps, device=DEVICE)
-    biases = [torch.zeros(heads * steps, device=DEVICE)] * 3
-    shares = self_attention(hot, none, none, one.repeat(heads, 1), *biases, **options)
-    shares = steps * shares.view(texts, steps, heads, steps).transpose(1, 2)  # rows of 1 / steps
-    assert {round(share, 4) for share in shares.unique().tolist()} == {0.0, round(1 / (1 - p), 4)}
-    assert (shares > 0).float().mean().item() == pytest.approx(1 - p, abs=0.06)  # sd 0.014
-    assert len({tuple(one.tolist()) for one in shares.flatten(0, 1).flatten(1)}) == 4
-    x, layers = make_attention(texts, steps, 8, heads * 8, torch.float32)
-    got = self_attention(x, *layers, **options)
-    expected = attend(x, layers, heads, None, shares)
-    compare([got], [expected], (x, *layers), torch.float32, least=4.0)
-
-
 def test_frozen_weights_and_inputs_have_no_gradient():
     x, weight, bias = make(4, 8).detach(), make(6, 8).detach(), make(6)
     linear_gelu(x, weight, bias).sum().backward()

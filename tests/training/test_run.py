@@ -515,20 +515,3 @@ def test_inductor_changes_no_more_than_rounding(bert, tmp_path):
         train_run(recipe, tmp_path / way, data=data, quiet=True)
         (losses[way],) = (x["loss"] for x in read_metrics(tmp_path / way) if x["event"] == "step")
     assert losses["inductor"] == pytest.approx(losses["off"], rel=1e-4)
-
-
-def test_a_deterministic_run_repeats_and_says_so_to_torch(tmp_path, monkeypatch):
-    step, seen = Stepper.step, []
-
-    def watch(stepper, batches):
-        seen.append(torch.are_deterministic_algorithms_enabled())
-        step(stepper, batches)
-
-    monkeypatch.setattr(Stepper, "step", watch)
-    recipe, data = case("tagging", None)
-    recipe = with_values(recipe, {"train.deterministic": True})
-    for name in ("a", "b"):
-        train_run(recipe, tmp_path / name, data=data, quiet=True)
-    assert seen == [True] * 4
-    assert not torch.are_deterministic_algorithms_enabled()
-    assert read_files(tmp_path / "a") == read_files(tmp_path / "b")

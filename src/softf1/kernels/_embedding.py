@@ -4,10 +4,12 @@
 import triton
 import triton.language as tl
 
+from softf1.kernels._encoder import NUMBERS
+
 PAST = tl.constexpr(2**31 - 1)  # larger than any id
 
 
-@triton.jit(do_not_specialize=("ids", "padding"))
+@triton.jit(do_not_specialize=NUMBERS)
 def place_ids(id_of, order, counts, ids, padding, R: tl.constexpr, W: tl.constexpr):
     """Writes the places of the ids in sorted order, and at the first of equal ids their number.
 

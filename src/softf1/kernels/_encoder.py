@@ -21,17 +21,36 @@ import triton.language as tl
 ROUNDS = tl.constexpr(7)  # of Philox; Salmon et al. (2011): seven pass every test of BigCrush
 # These differ from call to call. Triton must not specialize on them: it would compile a kernel
 # again, maybe while a CUDA graph is captured.
-NUMBERS = ("rows", "call", "lines", "steps", "stride", "mask_batch", "mask_row", "mask_col")
+NUMBERS = (
+    "rows", "call", "lines", "steps", "stride", "mask_batch", "mask_row", "mask_col", "ids",
+    "padding", "dropped",
+)  # fmt: skip
 
 
 @triton.jit
-def draw_mask(seeds, call, row, p, R: tl.constexpr, W: tl.constexpr):
-    """Returns the dropout mask of a tile; one draw of Philox serves four neighbours in a row."""
-    seed = tl.load(seeds + call)
-    place = row * (W // 4) + tl.arange(0, W // 4)[None, :]
-    a, b, c, d = tl.randint4x(seed, place.to(tl.int32), ROUNDS)
-    drawn = tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), [R, W])
-    return tl.where(tl.uint_to_uniform_float(drawn) >= p, 1.0 / (1.0 - p), 0.0)
+def draw_kept(seeds, call, start, dropped, R: tl.constexpr, W: tl.constexpr):
+    """Returns which entries of a tile dropout keeps.
+
+    One draw of Philox serves eight neighbours in a row, with 16 bits each: `dropped` of 65,536 are
+    dropped. `start` (R, 1) numbers the first draw of each row; no other row of the call has them.
+    """
+    place = start + tl.arange(0, W // 8)[None, :]
+    a, b, c, d = tl.randint4x(tl.load(seeds + call), place.to(tl.int32), ROUNDS)
+    four = tl.join(tl.join(a, c), tl.join(b, d))
+    drawn = tl.reshape(tl.join(four & 0xFFFF, (four >> 16) & 0xFFFF), [R, W])
+    return drawn.to(tl.int32) >= dropped
+
+
+@triton.jit
+def upscale(dropped):
+    """Returns the factor of what dropout keeps, 1 / (1 − p)."""
+    return 65536.0 / (65536 - dropped)
+
+
+@triton.jit
+def draw_mask(seeds, call, start, dropped, R: tl.constexpr, W: tl.constexpr):
+    """Returns the dropout mask of a tile: 0, or the factor of what is kept."""
+    return tl.where(draw_kept(seeds, call, start, dropped, R, W), upscale(dropped), 0.0)
 
 
 @triton.jit
@@ -42,7 +61,7 @@ def load_masked(source, place, inside):
 @triton.jit(do_not_specialize=NUMBERS)
 def norm_forward(
     z, residual, gain, shift, seeds, y, half, statistics,
-    rows, call, p, eps, width,
+    rows, call, dropped, eps, width,
     R: tl.constexpr, W: tl.constexpr, DROP: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
     """Writes y in float32 and half precision, and mean and 1 / √(variance + ε) of each row."""
@@ -52,7 +71,7 @@ def norm_forward(
     place = row[:, None] * width + col
     s = load_masked(z, place, inside)
     if DROP:
-        s *= draw_mask(seeds, call, row[:, None], p, R, W)
+        s *= draw_mask(seeds, call, row[:, None] * (W // 8), dropped, R, W)
     s += load_masked(residual, place, inside)
     mean = tl.sum(s, axis=1) / width
     centred = tl.where(inside, s - mean[:, None], 0.0)
@@ -69,7 +88,7 @@ def norm_forward(
 @triton.jit(do_not_specialize=NUMBERS)
 def norm_backward(
     dy, dhalf, z, residual, gain, seeds, statistics, dz, dresidual, parts,
-    rows, call, p, width, stride,
+    rows, call, dropped, width, stride,
     R: tl.constexpr, W: tl.constexpr, DROP: tl.constexpr, WHOLE: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
     """Writes ∂z, ∂residual and lines of ∂γ, ∂β, ∂bias; ∂y is the sum of both outputs' gradients."""
@@ -84,7 +103,7 @@ def norm_backward(
         place = row[:, None] * width + col
         s = load_masked(z, place, inside)
         if DROP:
-            mask = draw_mask(seeds, call, row[:, None], p, R, W)
+            mask = draw_mask(seeds, call, row[:, None] * (W // 8), dropped, R, W)
             s *= mask
         s += load_masked(residual, place, inside)
         mean = load_masked(statistics, row, row < rows)[:, None]
@@ -165,89 +184,6 @@ def pack_backward(
         total += d
     line = parts + tl.program_id(1).to(tl.int64) * stride + own * width + col
     tl.store(line, tl.sum(total, axis=0)[None, :], mask=col < width)
-
-
-@triton.jit
-def load_heads(
-    source, batch, head, steps, width, size, row_stride, T: tl.constexpr, D: tl.constexpr
-):
-    """Returns one head of one text (T, D), where its entries lie and which of them exist."""
-    step, entry = tl.arange(0, T)[:, None], tl.arange(0, D)[None, :]
-    place = (batch.to(tl.int64) * steps + step) * row_stride + head * size + entry
-    inside = (step < steps) & (entry < size)
-    return tl.load(source + place, mask=inside, other=0.0), place, inside
-
-
-@triton.jit
-def attend(
-    query, key, allowed, batch, steps, scale, mask_batch, mask_row, mask_col, T: tl.constexpr
-):  # fmt: skip
-    """Returns a head's softmax(query·keyᵀ·scale); 0 in rows that may not attend to any token."""
-    row, col = tl.arange(0, T)[:, None], tl.arange(0, T)[None, :]
-    inside = (row < steps) & (col < steps)
-    place = batch.to(tl.int64) * mask_batch + row * mask_row + col * mask_col
-    inside = inside & (tl.load(allowed + place, mask=inside, other=0) != 0)
-    scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
-    scores = tl.where(inside, scores, -float("inf"))
-    highest = tl.max(scores, axis=1)
-    highest = tl.where(highest == -float("inf"), 0.0, highest)
-    powers = tl.exp(scores - highest[:, None])
-    total = tl.sum(powers, axis=1)
-    return powers / tl.where(total == 0.0, 1.0, total)[:, None]
-
-
-@triton.jit(do_not_specialize=NUMBERS)
-def attention_forward(
-    qkv, allowed, seeds, out, steps, call, p, scale, heads, size, mask_batch, mask_row, mask_col,
-    T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr,
-):  # fmt: skip
-    """Writes dropout(softmax(query·keyᵀ·scale))·value of one head of one text."""
-    batch, head, width = tl.program_id(0) // heads, tl.program_id(0) % heads, heads * size
-    query, _, _ = load_heads(qkv, batch, head, steps, width, size, 3 * width, T, D)
-    key, _, _ = load_heads(qkv + width, batch, head, steps, width, size, 3 * width, T, D)
-    value, _, _ = load_heads(qkv + 2 * width, batch, head, steps, width, size, 3 * width, T, D)
-    shares = attend(query, key, allowed, batch, steps, scale, mask_batch, mask_row, mask_col, T)
-    if DROP:
-        row = (tl.program_id(0) * T + tl.arange(0, T))[:, None]
-        shares *= draw_mask(seeds, call, row, p, T, T)
-    mixed = tl.dot(shares.to(value.dtype), value, input_precision="ieee")
-    _, place, inside = load_heads(out, batch, head, steps, width, size, width, T, D)
-    tl.store(out + place, mixed, mask=inside)
-
-
-@triton.jit(do_not_specialize=NUMBERS)
-def attention_backward(
-    dout, qkv, allowed, seeds, dqkv, parts,
-    stride, steps, call, p, scale, heads, size, mask_batch, mask_row, mask_col,
-    T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr,
-):  # fmt: skip
-    """Writes ∂query, ∂key, ∂value of one head of one text, and a line of ∂bias for each text."""
-    batch, head, width = tl.program_id(0) // heads, tl.program_id(0) % heads, heads * size
-    query, place, inside = load_heads(qkv, batch, head, steps, width, size, 3 * width, T, D)
-    key, _, _ = load_heads(qkv + width, batch, head, steps, width, size, 3 * width, T, D)
-    value, _, _ = load_heads(qkv + 2 * width, batch, head, steps, width, size, 3 * width, T, D)
-    incoming, _, _ = load_heads(dout, batch, head, steps, width, size, width, T, D)
-    shares = attend(query, key, allowed, batch, steps, scale, mask_batch, mask_row, mask_col, T)
-    dshares = tl.dot(incoming, tl.trans(value), input_precision="ieee")
-    kept = shares
-    if DROP:
-        row = (tl.program_id(0) * T + tl.arange(0, T))[:, None]
-        mask = draw_mask(seeds, call, row, p, T, T)
-        kept *= mask
-        dshares *= mask
-    dscores = shares * (dshares - tl.sum(shares * dshares, axis=1)[:, None]) * scale
-    dscores = dscores.to(query.dtype)
-    dvalue = tl.dot(tl.trans(kept.to(value.dtype)), incoming, input_precision="ieee")
-    dquery = tl.dot(dscores, key, input_precision="ieee")
-    dkey = tl.dot(tl.trans(dscores), query, input_precision="ieee")
-    line = parts + batch.to(tl.int64) * stride + head * size + tl.arange(0, D)
-    there = tl.arange(0, D) < size
-    tl.store(dqkv + place, dquery, mask=inside)
-    tl.store(line, tl.sum(dquery, axis=0), mask=there)
-    tl.store(dqkv + width + place, dkey, mask=inside)
-    tl.store(line + width, tl.sum(dkey, axis=0), mask=there)
-    tl.store(dqkv + 2 * width + place, dvalue, mask=inside)
-    tl.store(line + 2 * width, tl.sum(dvalue, axis=0), mask=there)
 
 
 @triton.jit(do_not_specialize=NUMBERS)

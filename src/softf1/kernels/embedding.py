@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 MOST_IDS = 32_768
 """Every id is compared with every other: with more ids, sorting is faster."""
+FEWEST_ROWS = 16
+"""One program adds up all rows of an id: with few distinct ids, as for the segments of a text, a
+matrix product with one-hot ids is faster."""
 
 
 def embedding_gradient(gradient: Tensor, ids: Tensor, rows: int, padding_idx: int | None) -> Tensor:

@@ -3,9 +3,10 @@
     linear_norm     LayerNorm(residual + dropout(linear(x)))
     linear_gelu     gelu(linear(x))
     linear_qkv      query, key and value of self-attention in one product
-    self_attention  linear_qkv and the attention, for short texts
 
-As PyTorch operators, the first three are 4, 2 and 3 kernels forward and twice as many backward, and
+`softf1.kernels.attention` has the attention itself.
+
+As PyTorch operators, they are 4, 2 and 3 kernels forward and twice as many backward, and
 the sum over rows that is the gradient of a bias is slower than the matrix product next to it. Under
 autocast a norm's output is float32, and every product after it casts it again: `linear_norm` writes
 it in both precisions, so that nothing is cast and residuals are added in float32. Gradients are the
@@ -17,8 +18,6 @@ own, or leave them to `softf1.kernels.row_sums` (the argument `owed`).
 
 from __future__ import annotations
 
-import sys
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -26,8 +25,6 @@ import triton
 from torch.autograd.function import once_differentiable
 
 from softf1.kernels._encoder import (
-    attention_backward,
-    attention_forward,
     gelu_backward,
     gelu_forward,
     norm_backward,
@@ -44,10 +41,6 @@ if TYPE_CHECKING:
 
 LONGEST_ROW = 8_192
 """Largest width of a norm: a row stays in registers."""
-LONGEST_TEXT = 128
-"""Most tokens of a text for `self_attention`: one program holds all scores of a head."""
-LONGEST_WHOLE = 32
-"""The same in float32, which uses no tensor cores: larger tiles take minutes to compile."""
 TILE = 2_048  # entries of a tile: 16 for each of 128 threads
 COLUMNS = 128  # of a tile that is summed over rows
 
@@ -58,6 +51,11 @@ class Dropout(NamedTuple):
     p: float = 0.0
     seeds: Tensor | None = None
     call: int = 0
+
+    @property
+    def of_65536(self) -> int:
+        """The probability as the kernels draw it, with 16 bits; the mask is exact for it."""
+        return min(round(self.p * 65_536), 65_535)
 
 
 def linear_norm(
@@ -108,32 +106,6 @@ def linear_qkv(
     return out
 
 
-def self_attention(
-    x: Tensor,
-    *layers: Tensor,
-    heads: int,
-    scale: float,
-    allowed: Tensor | None,
-    dropout: Dropout,
-    owed: Owed | None = None,
-) -> Tensor:
-    """Returns self-attention (texts, tokens, width) of texts of up to `LONGEST_TEXT` tokens.
-
-    Args:
-        x: Input, (texts, tokens, inputs).
-        layers: Weights of query, key and value (width, inputs), then three biases.
-        heads: Number of heads, which share the width.
-        scale: Factor of the scores.
-        allowed: True where a token may attend to another, (texts, 1, tokens, tokens); None: all.
-        dropout: Dropout of the attention probabilities.
-        owed: Collects the gradients of the biases; None: computed by this part.
-    """
-    out: Tensor = SelfAttention.apply(  # type: ignore[no-untyped-call]
-        x, *layers, *split(owed), heads, scale, allowed, dropout
-    )
-    return out
-
-
 class LinearNorm(torch.autograd.Function):
     """See `linear_norm`."""
 
@@ -153,11 +125,11 @@ class LinearNorm(torch.autograd.Function):
         start(
             norm_forward, (triton.cdiv(rows, tile["R"]),),
             z, residual, gain, shift, some(dropout.seeds, z), y, some(half, y), statistics,
-            rows, dropout.call, dropout.p, eps, width,
-            **tile, DROP=dropout.p > 0, HALF=half is not None,
+            rows, dropout.call, dropout.of_65536, eps, width,
+            **tile, DROP=dropout.of_65536 > 0, HALF=half is not None,
         )  # fmt: skip
         ctx.save_for_backward(x, weight, z, residual, gain, statistics, dropout.seeds)
-        ctx.p, ctx.call = dropout.p, dropout.call
+        ctx.dropped, ctx.call = dropout.of_65536, dropout.call
         ctx.lines = min(triton.cdiv(rows, tile["R"]), 2 * processors(z.device))
         ctx.owed = reserve(owed, ctx.lines)
         ctx.set_materialize_grads(False)
@@ -177,8 +149,8 @@ class LinearNorm(torch.autograd.Function):
         start(
             norm_backward, (ctx.lines,),
             some(dy, z), some(dhalf, z), z, residual, gain, some(seeds, z), statistics,
-            dz, dresidual, parts, rows, ctx.call, ctx.p, width, parts.stride(0),
-            **tile, DROP=ctx.p > 0, WHOLE=dy is not None, HALF=dhalf is not None,
+            dz, dresidual, parts, rows, ctx.call, ctx.dropped, width, parts.stride(0),
+            **tile, DROP=ctx.dropped > 0, WHOLE=dy is not None, HALF=dhalf is not None,
         )  # fmt: skip
         dgain = dshift = dbias = None
         if ctx.owed is None:
@@ -250,100 +222,9 @@ class LinearQKV(torch.autograd.Function):
         return dx, *thirds(dweight), *thirds(own_bias(ctx, parts, x.dtype)), None, None
 
 
-class SelfAttention(torch.autograd.Function):
-    """See `self_attention`."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, *given: Any) -> Tensor:  # noqa: D102
-        *layers, _, owed, heads, scale, allowed, dropout = given
-        weight, bias = join_rows(layers[:3]), join_rows(layers[3:])
-        qkv = torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight.t())
-        width = weight.shape[0] // 3
-        out = qkv.new_empty((*x.shape[:-1], width))
-        if allowed is None:
-            allowed = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=x.device)
-        allowed = allowed.view(torch.uint8).expand(len(x), 1, x.shape[1], x.shape[1])
-        ctx.numbers = attention_numbers(width, heads, scale, allowed, dropout)
-        start(
-            attention_forward, (len(x) * heads,),
-            qkv, allowed, some(dropout.seeds, qkv), out, **ctx.numbers,
-        )  # fmt: skip
-        ctx.save_for_backward(x, weight, qkv, allowed, dropout.seeds)
-        ctx.lines = len(x)
-        ctx.owed = reserve(owed, ctx.lines)
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:  # noqa: D102
-        x, weight, qkv, allowed, seeds = ctx.saved_tensors
-        dqkv = torch.empty_like(qkv)
-        parts = open_lines(ctx, qkv.shape[1], x.device)
-        start(
-            attention_backward, (len(x) * ctx.numbers["heads"],),
-            dout.contiguous(), qkv, allowed, some(seeds, qkv), dqkv, parts,
-            parts.stride(0), **ctx.numbers,
-        )  # fmt: skip
-        dx, dweight = product_gradients(ctx, dqkv, x, weight)
-        return dx, *thirds(dweight), *thirds(own_bias(ctx, parts, x.dtype)), *(None,) * 6
-
-
-def is_short(x: Tensor, size: int) -> bool:
-    """Whether `self_attention` takes texts (texts, tokens, inputs) with heads of that size."""
-    across, deep = attention_tile(x.shape[1], size)
-    # Shared memory of the backward kernel: two matrices of scores, and up to four of a head.
-    needed = x.element_size() * across * (2 * across + 4 * deep)
-    longest = min(LONGEST_TEXT, LONGEST_WHOLE if x.element_size() > 2 else LONGEST_TEXT)
-    return x.shape[1] <= longest and needed <= shared_memory(x.device)
-
-
-@lru_cache(maxsize=32)
-def shared_memory(device: torch.device) -> int:
-    """Returns the bytes of shared memory that a program may use; no limit for the interpreter.
-
-    Tensors without data (device "meta") are for the current GPU.
-    """
-    if device.type == "meta" and torch.cuda.is_available():
-        device = torch.device("cuda")
-    if device.type != "cuda":
-        return sys.maxsize
-    has = torch.cuda.get_device_properties(device)
-    return int(getattr(has, "shared_memory_per_block_optin", has.shared_memory_per_block))
-
-
-def attention_tile(steps: int, size: int) -> tuple[int, int]:
-    """Returns rows and columns of a head's tile: few sizes, because each is compiled."""
-    # Tensor cores need at least 16.
-    return max(32, triton.next_power_of_2(steps)), max(16, triton.next_power_of_2(size))
-
-
-def attention_numbers(
-    width: int, heads: int, scale: float, allowed: Tensor, dropout: Dropout
-) -> dict[str, Any]:
-    """Returns sizes, strides and constants for the attention kernels."""
-    steps, size = allowed.shape[-1], width // heads
-    across, deep = attention_tile(steps, size)
-    mask_batch, _, mask_row, mask_col = allowed.stride()
-    return {
-        "steps": steps,
-        "call": dropout.call,
-        "p": dropout.p,
-        "scale": scale,
-        "heads": heads,
-        "size": size,
-        "mask_batch": mask_batch,
-        "mask_row": mask_row,
-        "mask_col": mask_col,
-        "T": across,
-        "D": deep,
-        "DROP": dropout.p > 0,
-        "num_warps": 8 if across > 64 else 4,
-    }
-
-
 def norm_tile(width: int) -> dict[str, int]:
     """Returns the tile of a norm: R whole rows."""
-    across = max(4, triton.next_power_of_2(width))
+    across = max(8, triton.next_power_of_2(width))  # eight neighbours share a draw
     return {"R": max(1, TILE // across), "W": across, "num_warps": max(4, across // 512)}
 
 

@@ -29,19 +29,11 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from softf1.kernels._launch import compiling
+from softf1.kernels.attention import attention_tile, self_attention, takes_text
 from softf1.kernels.embedding import embedding_gradient
-from softf1.kernels.encoder import (
-    LONGEST_ROW,
-    Dropout,
-    attention_tile,
-    is_short,
-    linear_gelu,
-    linear_norm,
-    linear_qkv,
-    self_attention,
-)
+from softf1.kernels.encoder import LONGEST_ROW, Dropout, linear_gelu, linear_norm, linear_qkv
 from softf1.kernels.row_sums import AddUp, Owed, Sums
-from softf1.training.determinism import FixedOrder
+from softf1.training.fixed_order import FixedOrder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -300,7 +292,8 @@ class Intermediate(Part):
 class Attention(Part):
     """Query, key and value of one input in one matrix product, and the attention.
 
-    Long texts are left to PyTorch's attention, with a mask that is made once for all layers.
+    What the kernels do not take is left to PyTorch's attention, such as long texts in float32, with
+    a mask that is made once for all layers.
     """
 
     linear = ("query", "key", "value")
@@ -319,7 +312,7 @@ class Attention(Part):
             return self.plain(x, *args, **options)
         heads, size = self.module.num_attention_heads, self.module.attention_head_size
         x, how = self.layers.cast(x), {"heads": heads, "scale": size**-0.5, "allowed": mask}
-        if is_short(x, size):
+        if takes_text(x, size, mask):
             dropout = self.layers.draw(self.p, x.device)
             return self_attention(x, *self.weights, **how, dropout=dropout, owed=self.owed), None
         three = linear_qkv(x, *self.weights, owed=self.owed)
@@ -330,10 +323,11 @@ class Attention(Part):
         """Attention, or the products of a long text."""
         heads, size = self.module.num_attention_heads, self.module.attention_head_size
         x, *weights = self.blank_inputs(texts, tokens)
-        if not is_short(x, size):
-            return linear_qkv(x, *weights, owed=self.owed)
         mask = torch.empty((texts, 1, 1, tokens), dtype=torch.bool, device=NOWHERE)
-        how = {"heads": heads, "scale": size**-0.5, "allowed": mask.expand(-1, 1, tokens, -1)}
+        mask = mask.expand(-1, 1, tokens, -1)
+        if not takes_text(x, size, mask):
+            return linear_qkv(x, *weights, owed=self.owed)
+        how = {"heads": heads, "scale": size**-0.5, "allowed": mask}
         dropout = self.layers.draw(self.trained_p, NOWHERE)
         return [self_attention(x, *weights, **how, dropout=dropout, owed=self.owed)]
 

@@ -27,6 +27,9 @@ MPI = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 LAUNCHED = ("WORLD_SIZE", "LOCAL_RANK", "RANK", "ACCELERATE_MIXED_PRECISION", *MPI)
 """Variables that launchers set: torchrun, `accelerate launch`, and MPI of three kinds."""
 
+CUBLAS, CUBLAS_FIXED = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+"""The variable that fixes cuBLAS's workspace; otherwise the order of sums may change."""
+
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -104,6 +107,38 @@ class Processes:
         """Closes the trackers; accelerate's own method would close the process group too."""
         for tracker in self.accelerator.trackers if self.accelerator is not None else ():
             tracker.finish()
+
+
+@contextmanager
+def deterministic(*, on: bool) -> Iterator[None]:
+    """Context in which a GPU uses deterministic operations only, as far as there are any.
+
+    torch warns of each operation without a deterministic form. Enter it before CUDA starts, since
+    cuBLAS chooses its workspace then. On a CPU, runs repeat without it.
+    """
+    cuda: Any = torch.cuda  # torch.cuda is partly untyped
+    if not (on and cuda.is_available()):
+        yield
+        return
+    from softf1.training.fixed_order import FixedOrder, ask_torch
+
+    if not cuda.is_initialized():
+        os.environ.setdefault(CUBLAS, CUBLAS_FIXED)
+    elif CUBLAS not in os.environ:
+        warnings.warn(
+            f"train.deterministic: CUDA started before without {CUBLAS}={CUBLAS_FIXED}, "
+            "so that matrix products may differ from run to run",
+            stacklevel=2,
+        )
+    memory: Any = torch.utils.deterministic
+    fills = memory.fill_uninitialized_memory
+    # torch would fill every new tensor first, a kernel each; nothing here reads one unwritten.
+    memory.fill_uninitialized_memory = False
+    try:
+        with ask_torch(warn_only=True), FixedOrder():
+            yield
+    finally:
+        memory.fill_uninitialized_memory = fills
 
 
 def count_ranks() -> int:

@@ -21,7 +21,6 @@ from softf1.recipe import Recipe, describe_recipe, hash_recipe
 from softf1.recipe.checking import list_excluded, list_weights
 from softf1.training.build import make_model, quiet_transformers, untunable
 from softf1.training.datasets import Datasets, load_datasets, read_parts
-from softf1.training.determinism import deterministic
 from softf1.training.evaluation import (
     Evaluated,
     measure_headroom,
@@ -30,7 +29,7 @@ from softf1.training.evaluation import (
     write_predictions,
 )
 from softf1.training.objective import make_objective
-from softf1.training.processes import Processes, on_rank_0, unwrap
+from softf1.training.processes import Processes, deterministic, on_rank_0, unwrap
 from softf1.training.progress import choose_display, peak_memory
 from softf1.training.publish import publish_model
 from softf1.training.run_folder import (

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from softf1.training import determinism
-from softf1.training.determinism import CUBLAS, FixedOrder, deterministic
+from softf1.training.fixed_order import FixedOrder, ask_torch
+from softf1.training.processes import CUBLAS, deterministic
 
 CUDA = torch.cuda.is_available()
 gpu = pytest.mark.skipif(not CUDA, reason="wants a GPU")
@@ -17,6 +17,11 @@ gpu = pytest.mark.skipif(not CUDA, reason="wants a GPU")
 def test_deterministic_operations_are_asked_for_and_given_back(monkeypatch):
     monkeypatch.delenv(CUBLAS, raising=False)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with deterministic(on=True):  # a CPU needs nothing of it
+        assert not torch.are_deterministic_algorithms_enabled()
+        assert CUBLAS not in os.environ
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with deterministic(on=False):
         assert not torch.are_deterministic_algorithms_enabled()
         assert CUBLAS not in os.environ
@@ -32,6 +37,7 @@ def test_deterministic_operations_are_asked_for_and_given_back(monkeypatch):
 def test_a_workspace_that_can_no_longer_be_chosen_is_a_warning(monkeypatch):
     monkeypatch.delenv(CUBLAS, raising=False)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with pytest.warns(UserWarning, match="CUDA started before"), deterministic(on=True):
         assert CUBLAS not in os.environ
     monkeypatch.setenv(CUBLAS, ":16:8")
@@ -99,7 +105,7 @@ def test_the_backward_pass_of_attention_is_told_to_be_deterministic(monkeypatch)
         return grad(*args)
 
     x = torch.randn(1, 1, 3, 4, requires_grad=True)
-    with determinism.ask_torch(warn_only=True):
+    with ask_torch(warn_only=True):
         with FixedOrder():
             out = functional.scaled_dot_product_attention(x, x, x)
         monkeypatch.setattr(torch.autograd, "grad", watch)

@@ -12,9 +12,7 @@ step needs, or only at a high cost. `FixedOrder` replaces these operations while
 
 from __future__ import annotations
 
-import os
-import warnings
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +26,6 @@ from torch.overrides import TorchFunctionMode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CUBLAS, CUBLAS_FIXED = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
-"""The variable that fixes cuBLAS's workspace; otherwise the order of sums may change."""
 
 FEW_ROWS = 512
 """Up to so many rows of an embedding, the gradient is a product with one-hot ids."""
@@ -38,36 +34,6 @@ REPEATABLE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBac
 """The kernels of attention that have a deterministic form; cuDNN's has none."""
 
 HAS_TRITON = find_spec("triton") is not None
-
-
-@contextmanager
-def deterministic(*, on: bool) -> Iterator[None]:
-    """Context with deterministic operations only, as far as there are any.
-
-    torch warns of each operation without a deterministic form. Enter it before CUDA starts, since
-    cuBLAS chooses its workspace then.
-    """
-    if not on:
-        yield
-        return
-    cuda: Any = torch.cuda  # torch.cuda is partly untyped
-    if not cuda.is_initialized():
-        os.environ.setdefault(CUBLAS, CUBLAS_FIXED)
-    elif CUBLAS not in os.environ:
-        warnings.warn(
-            f"train.deterministic: CUDA started before without {CUBLAS}={CUBLAS_FIXED}, "
-            "so that matrix products may differ from run to run",
-            stacklevel=2,
-        )
-    memory: Any = torch.utils.deterministic
-    fills = memory.fill_uninitialized_memory
-    # torch would fill every new tensor first, a kernel each; nothing here reads one unwritten.
-    memory.fill_uninitialized_memory = False
-    try:
-        with ask_torch(warn_only=True), FixedOrder() if cuda.is_available() else nullcontext():
-            yield
-    finally:
-        memory.fill_uninitialized_memory = fills
 
 
 @contextmanager
@@ -100,7 +66,7 @@ class FixedOrder(TorchFunctionMode):
         return self.replaced.get(func, func)(*args, **(kwargs or {}))
 
 
-def embed(
+def embedding_in_order(
     ids: Tensor,
     weight: Tensor,
     padding_idx: int | None = None,
@@ -129,9 +95,9 @@ class _Embed(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor, None]:
         (ids,) = ctx.saved_tensors
         if gradient.is_cuda and HAS_TRITON:
-            from softf1.kernels.embedding import MOST_IDS, embedding_gradient
+            from softf1.kernels.embedding import FEWEST_ROWS, MOST_IDS, embedding_gradient
 
-            if ids.numel() <= MOST_IDS:
+            if ids.numel() <= MOST_IDS and ctx.rows >= FEWEST_ROWS:
                 return None, embedding_gradient(gradient, ids, ctx.rows, ctx.padding_idx), None
         return None, add_up_rows(gradient, ids, ctx.rows, ctx.padding_idx), None
 
@@ -150,7 +116,7 @@ def add_up_rows(gradient: Tensor, ids: Tensor, rows: int, padding_idx: int | Non
     return total.index_put_((ids,), gradient, accumulate=True)
 
 
-def attend(*inputs: Any, **options: Any) -> Tensor:
+def attention_in_order(*inputs: Any, **options: Any) -> Tensor:
     """`functional.scaled_dot_product_attention` with a deterministic backward pass."""
     out: Tensor
     if torch.is_grad_enabled():
@@ -186,7 +152,7 @@ class _Attend(torch.autograd.Function):
         return (None, *(next(found) if want else None for want in ctx.needs_input_grad[1:]))
 
 
-def run_lstm(*args: Any, **options: Any) -> Any:
+def lstm_in_order(*args: Any, **options: Any) -> Any:
     """`torch.lstm` without cuDNN."""
     cudnn: Any = torch.backends.cudnn
     before, cudnn.enabled = cudnn.enabled, False
@@ -197,7 +163,7 @@ def run_lstm(*args: Any, **options: Any) -> Any:
 
 
 REPLACED = {
-    functional.embedding: embed,
-    functional.scaled_dot_product_attention: attend,
-    torch.lstm: run_lstm,
+    functional.embedding: embedding_in_order,
+    functional.scaled_dot_product_attention: attention_in_order,
+    torch.lstm: lstm_in_order,
 }
