@@ -20,7 +20,7 @@ test-slow: $(READY)  ## The long forms: kills, damage, fuzzing, injection, simul
 	$(BIN)/python -m pytest -q -n auto -m "slow or attack"
 
 gpu-test:  ## The kernels on a GPU, with the Python that has torch and Triton for it.
-	PYTHONPATH=src $(PYTHON) -m pytest -q tests/kernels tests/losses/test_exact.py tests/training/test_graphs.py tests/training/test_fusing.py tests/training/test_checkpoint.py tests/training/test_evaluation.py tests/training/test_processes.py tests/training/test_adversarial.py
+	PYTHONPATH=src $(PYTHON) -m pytest -q tests/kernels tests/losses/test_exact.py tests/training/test_graphs.py tests/training/test_fusing.py tests/training/test_fixed_order.py tests/training/test_checkpoint.py tests/training/test_evaluation.py tests/training/test_processes.py tests/training/test_adversarial.py
 
 demo: $(READY)  ## The main job on its embedded default.
 	$(BIN)/softf1 demo

@@ -12,6 +12,7 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 if importlib.util.find_spec("triton") is None:
-    files = ("_[!_]*", "autograd.py", "*_level.py", "encoder.py", "fused.py", "operators.py")
-    collect_ignore_glob = [f"src/softf1/kernels/{name}" for name in (*files, "row_sums.py")]
+    files = ("_[!_]*", "attention.py", "autograd.py", "embedding.py", "*_level.py", "encoder.py")
+    more = ("fused.py", "operators.py", "row_sums.py")
+    collect_ignore_glob = [f"src/softf1/kernels/{name}" for name in (*files, *more)]
     collect_ignore_glob.append("src/softf1/training/fusing.py")

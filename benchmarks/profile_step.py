@@ -5,6 +5,7 @@
     python benchmarks/profile_step.py --unfused              # encoder layers of transformers
     python benchmarks/profile_step.py --deterministic        # as with train.deterministic
     python benchmarks/profile_step.py --long                 # texts of hundreds of tokens
+    python benchmarks/profile_step.py --long --torch-attention   # with PyTorch's attention
     python benchmarks/profile_step.py --short --device cpu   # tiny, half a minute
     python benchmarks/profile_step.py --warm-up              # what comes before the steps run fast
     python benchmarks/profile_step.py --warm-up --one-by-one # kernels compiled when they are called
@@ -72,6 +73,10 @@ def main() -> None:
     """Build, warm up, profile."""
     options = parse()
     graphs.FUSE = graphs.FUSE and not options.unfused
+    if options.torch_attention and graphs.FUSE:
+        from softf1.kernels import attention
+
+        attention.LARGEST_HEAD = 0
     if options.warm_up:
         profile_warm_up(options, time.perf_counter() - BEGAN)
         return
@@ -96,7 +101,8 @@ def write(options: argparse.Namespace, found: list[dict[str, Any]], device: torc
     """Add lines to the file, if there is to be one: the case, what was found, and where."""
     if not options.out:
         return
-    names = ("compile", "unfused", "deterministic", "long", "loss", "layers", "hidden")
+    names = ("compile", "unfused", "deterministic", "long", "torch_attention")
+    names += ("loss", "layers", "hidden")
     case = {name: getattr(options, name) for name in names}
     rows = [case | row | describe_machine(device) for row in found]
     new = not options.out.is_file()
@@ -219,6 +225,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--unfused", action="store_true", help="encoder layers of transformers")
     parser.add_argument("--deterministic", action="store_true", help="sums in a fixed order")
     parser.add_argument("--long", action="store_true", help="sentences of 120 to 200 words")
+    parser.add_argument("--torch-attention", action="store_true", help="of long texts")
     parser.add_argument("--short", action="store_true", help="2 layers, 96 wide, 3 steps")
     parser.add_argument("--warm-up", action="store_true", help="what comes before")
     parser.add_argument("--one-by-one", action="store_true", help="compile no kernel ahead")

@@ -5,8 +5,9 @@ against. `linear_loss` is a linear layer and a loss in one, for label sets whose
 into memory; it needs no Triton. Kernels are imported only when a loss needs them, because Triton
 may not be installed.
 
-`encoder.py` has parts of encoder layers, for training steps in CUDA graphs; its kernels are in
-`_encoder.py`, and `row_sums.py` computes the gradients of biases.
+For training steps in CUDA graphs there are parts of encoder layers (`encoder.py`), their attention
+(`attention.py`) and the gradient of embeddings (`embedding.py`); `row_sums.py` computes the
+gradients of biases. The kernels are in the files with an underscore before the name.
 
 The kernels of each loss (their names go on with `_forward`, `_backward` and the like):
 

@@ -62,8 +62,10 @@ class FixedOrder(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Runs the replaced functions; anything else runs as it is."""
-        return self.replaced.get(func, func)(*args, **(kwargs or {}))
+        """Runs the replaced functions; anything else runs as it is, and so does torch.compile."""
+        if not torch.compiler.is_compiling():
+            func = self.replaced.get(func, func)
+        return func(*args, **(kwargs or {}))
 
 
 def embedding_in_order(

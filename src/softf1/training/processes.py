@@ -113,8 +113,7 @@ class Processes:
 def deterministic(*, on: bool) -> Iterator[None]:
     """Context in which a GPU uses deterministic operations only, as far as there are any.
 
-    torch warns of each operation without a deterministic form. Enter it before CUDA starts, since
-    cuBLAS chooses its workspace then. On a CPU, runs repeat without it.
+    torch warns of each operation without a deterministic form. On a CPU, runs repeat without it.
     """
     cuda: Any = torch.cuda  # torch.cuda is partly untyped
     if not (on and cuda.is_available()):
@@ -122,14 +121,9 @@ def deterministic(*, on: bool) -> Iterator[None]:
         return
     from softf1.training.fixed_order import FixedOrder, ask_torch
 
-    if not cuda.is_initialized():
-        os.environ.setdefault(CUBLAS, CUBLAS_FIXED)
-    elif CUBLAS not in os.environ:
-        warnings.warn(
-            f"train.deterministic: CUDA started before without {CUBLAS}={CUBLAS_FIXED}, "
-            "so that matrix products may differ from run to run",
-            stacklevel=2,
-        )
+    # torch wants this set for deterministic products. If CUDA has started, it comes too late to
+    # change anything; but torch gives each stream a workspace of its own, and products repeat.
+    os.environ.setdefault(CUBLAS, CUBLAS_FIXED)
     memory: Any = torch.utils.deterministic
     fills = memory.fill_uninitialized_memory
     # torch would fill every new tensor first, a kernel each; nothing here reads one unwritten.
