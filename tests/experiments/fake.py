@@ -1,9 +1,9 @@
 """A stand-in for training that takes no time: predictions are drawn from what the recipe says.
 
 The quality of a model follows its loss, learning rate and seed; every file of a run is written as
-training writes it. `[encoder]` takes `fail`, `crash`, `untuned` (each: a loss), `pause` (seconds),
-`calls` (a file that gets a line for every run that was begun) and `patient` (what twice the epochs
-give).
+training writes it. `[encoder]` takes `refuse`, `fail`, `crash`, `untuned` (each: a loss), `pause`
+(seconds), `calls` (a file that gets a line for every run that was begun) and `patient` (what twice
+the epochs give).
 """
 
 import json
@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from softf1.errors import InputError
 from softf1.experiments.workers import run_job
 from softf1.files import hash_file
 from softf1.recipe import build_recipe, describe_recipe, hash_recipe
@@ -48,6 +49,8 @@ def train_run(recipe, folder, *, resume=False, quiet=False):
     if "calls" in options:
         with Path(options["calls"]).open("a", encoding="utf-8") as file:
             file.write(f"{folder.name}\n")
+    if recipe.loss.name == options.get("refuse"):
+        raise InputError(f"wanted another input than {recipe.loss.name}")
     if recipe.loss.name == options.get("fail"):
         raise RuntimeError(f"no memory for {recipe.loss.name}\nmore lines")
     if recipe.loss.name == options.get("crash"):

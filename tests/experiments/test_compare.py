@@ -151,6 +151,22 @@ def test_a_failed_cell_leaves_the_others_alone(tmp_path):
     assert failed == found["failed"]
 
 
+def test_wrong_input_of_the_first_run_ends_the_comparison(tmp_path):
+    calls = tmp_path / "calls"
+    with pytest.raises(InputError, match=r"^wanted another input than ce \(row ce\)$"):
+        run(tmp_path / "grid", refuse="ce", calls=str(calls))
+    assert calls.read_text("utf-8").split() == ["ce-s0"]
+    pool, refused = Pool(2, logs=tmp_path, target=TARGET, devices=()), r"than ce \(row ce\)$"
+    with closing(pool), pytest.raises(InputError, match=refused):
+        run(tmp_path / "pool", refuse="ce", losses=("ce",), execute=pool)
+
+
+def test_wrong_input_of_a_later_run_is_a_failure_of_its_own(tmp_path):
+    found = run(tmp_path, refuse="dice")
+    assert found["failed"]["dice-s0"] == "wanted another input than dice"
+    assert rows_of(found)["dsc"]["verdict"] == "hurts"
+
+
 def test_without_a_baseline_there_are_rows_but_no_differences(tmp_path):
     found = run(tmp_path, fail="ce", losses=("ce", "dice"))
     assert rows_of(found)["dice"]["difference"] is None

@@ -3,6 +3,8 @@ import math
 import os
 import subprocess
 import sys
+import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from softf1.tasks.base import format_line
 from softf1.training.evaluation import (
     CPU_PADDING,
     evaluate,
+    map_on_cores,
     predict_logits,
     write_predictions,
 )
@@ -65,7 +68,8 @@ def test_on_a_cpu_a_batch_is_as_wide_as_its_longest_row_and_pads_little(case):
     )
     predict_logits(model, task, features, tokenizer, device="cpu")
     assert CPU_PADDING == 32
-    assert shapes == [(3, 60), (2, 30), (1, 2)]  # padding of 1 + 29, 27 and 0 ids
+    # Padding of 1 + 29, 27 and 0 ids; cores run batches in any order.
+    assert sorted(shapes) == [(1, 2), (2, 30), (3, 60)]
 
 
 @one_case
@@ -107,6 +111,75 @@ def test_forwards_run_in_the_context_that_was_asked_for(case):
     predict_logits(model, task, features, tokenizer, device="cpu", autocast=context)
     assert inside
     assert all(inside)
+
+
+@pytest.fixture
+def three_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_cores_take_calls_side_by_side_and_results_stay_in_order():
+    meeting = threading.Barrier(3, timeout=60)  # breaks if fewer than three run at once
+
+    def call(number):
+        meeting.wait()
+        return number, torch.get_num_threads(), threading.current_thread() is main
+
+    main = threading.current_thread()
+    assert map_on_cores(call, range(6)) == [(number, 1, False) for number in range(6)]
+    assert torch.get_num_threads() == 3
+    later = []
+    other = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
+    other.start()
+    other.join()
+    assert later == [3]
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_less_work_than_cores_is_done_by_all_of_them_together():
+    main = threading.get_ident()
+    found = map_on_cores(lambda _: (torch.get_num_threads(), threading.get_ident()), range(2))
+    assert found == [(3, main)] * 2
+    assert map_on_cores(str, []) == []
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_an_error_on_a_core_ends_the_others_and_gives_the_threads_back():
+    called = []
+
+    def call(number):
+        called.append(number)
+        if number == 1:
+            raise ZeroDivisionError
+        time.sleep(0.01)
+
+    with pytest.raises(ZeroDivisionError):
+        map_on_cores(call, range(1_000))
+    assert len(called) < 100
+    assert torch.get_num_threads() == 3
+
+
+@every_case
+def test_one_core_finds_what_several_do(case):
+    task, features, tokenizer, model, _ = case
+    found = []
+    before = torch.get_num_threads()
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        try:
+            logits = predict_logits(
+                model, task, features, tokenizer, device="cpu", batch_tokens=8 * threads
+            )
+        finally:
+            torch.set_num_threads(before)
+        found.append(logits)
+    assert found[0].keys() == found[1].keys()
+    for key, value in found[0].items():
+        np.testing.assert_allclose(found[1][key], value, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="wants a GPU")

@@ -93,12 +93,13 @@ class Job(NamedTuple):
 
 
 class Done(NamedTuple):
-    """A finished job: a result, or the error message."""
+    """A finished job: a result, or the error message; `refused` if its input was wrong."""
 
     id: str
     result: dict[str, Any] | None
     error: str | None = None
     seconds: float = 0.0
+    refused: bool = False
 
 
 Execute = Callable[[Sequence[Job]], Iterator[Done]]
@@ -234,6 +235,9 @@ class Grid:
         """Runs what is not done yet; returns the results by run id.
 
         A failed run is in `errors` and has no result.
+
+        Raises:
+            InputError: The input of the first run was wrong, so the others would fail, too.
         """
         self.runs |= {run.id: run for run in runs}
         jobs = []
@@ -255,6 +259,8 @@ class Grid:
         return {run.id: self.results[run.id] for run in runs if run.id in self.results}
 
     def _take(self, run: RunSpec, done: Done, meter: Meter) -> None:
+        if done.refused and not self.results and not self.errors:
+            raise InputError(f"{done.error} (row {run.label})")
         took = format_seconds(done.seconds)
         changes = list_changes(done.result, self.identify(run)) if done.result else []
         if done.result is None or changes:

@@ -246,7 +246,7 @@ def run_job(job: Job, target: Callable[..., dict[str, Any]]) -> Done:
     try:
         result = target(build_recipe(job.recipe), folder, resume=True, quiet=True)
     except InputError as error:
-        return Done(job.id, None, str(error), monotonic() - start)
+        return Done(job.id, None, str(error), monotonic() - start, refused=True)
     except Exception as error:  # one failed run must not stop the others
         if was_interrupted(error):
             raise KeyboardInterrupt from error

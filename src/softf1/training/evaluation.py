@@ -1,7 +1,8 @@
 """Evaluation of a model on a whole dataset: logits, predictions, scores, a predictions file.
 
 The device is kept busy: another thread collates batches, results are copied back while the next
-batch runs, and the host waits for a result only when a later batch is already queued.
+batch runs, and the host waits for a result only when a later batch is already queued. On a CPU
+each core has a batch of its own.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from softf1.models.tokenizers import Tokenizer
     from softf1.recipe import Recipe
     from softf1.training.datasets import Datasets
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 HEADROOM = "headroom.json"
 
@@ -67,7 +72,7 @@ def predict_logits(
         features: Encoded examples.
         tokenizer: The tokenizer of the encoder.
         device: Where the model is.
-        batch_tokens: Padded tokens of a batch at most.
+        batch_tokens: Padded tokens of a batch at most; on a CPU, of those that run side by side.
         autocast: Returns the autocast context of a forward pass.
         world: Number of processes that share the items.
         rank: Number of this process.
@@ -76,7 +81,7 @@ def predict_logits(
         The logits of all items on rank 0, each item once; an empty dict on other ranks.
     """
     target = torch.device(device)
-    cuda = target.type == "cuda"
+    cuda, cpu = target.type == "cuda", target.type == "cpu"
     run = unwrap(model)  # DDP's forward would broadcast buffers
 
     def make(micro: MicroBatch) -> Batch:
@@ -84,29 +89,50 @@ def predict_logits(
         pinned = {k: v.pin_memory() if cuda else v for k, v in batch.inputs.items()}
         return replace(batch, inputs=pinned)
 
-    parts: list[Logits] = []
+    def start(batch: Batch) -> Callable[[], Logits]:
+        inputs = {k: v.to(target, non_blocking=True) for k, v in batch.inputs.items()}
+        with no_gradients(model), autocast():
+            return copy_to_host(run(**inputs), batch, task)
+
+    cores = torch.get_num_threads() if cpu and world == 1 else 1
     # The same number on every rank, since all shards of a model must run together.
     work = eval_batches(
         features["length"],
-        batch_tokens=batch_tokens,
-        max_padding=CPU_PADDING if target.type == "cpu" else None,
+        batch_tokens=batch_tokens // cores,
+        max_padding=CPU_PADDING if cpu else None,
         world=world,
         rank=rank,
     )
-    # On a CPU a second thread would only compete for cores, and nothing runs ahead.
-    queued, ahead = (QUEUED, prefetch) if cuda else (0, map)
+    parts: list[Logits] = []
     waiting: deque[Callable[[], Logits]] = deque()
-    with evaluating(model), no_gradients(model):
+    ahead = prefetch if cuda else map
+    with evaluating(model):
+        if cores > 1:
+            return join(map_on_cores(lambda micro: start(make(micro))(), work))
         for micro, batch in zip(work, ahead(make, work), strict=True):
-            inputs = {k: v.to(target, non_blocking=True) for k, v in batch.inputs.items()}
-            with autocast():
-                output = run(**inputs)
+            started = start(batch)
             if len(micro.items):  # a batch without items only keeps this rank in step
-                waiting.append(copy_to_host(output, batch, task))
-            if len(waiting) > queued:
+                waiting.append(started)
+            if len(waiting) > (QUEUED if cuda else 0):
                 parts.append(waiting.popleft()())
         parts.extend(wait() for wait in waiting)
     return gather_ranks(parts, world=world, rank=rank)
+
+
+def map_on_cores(call: Callable[[T], U], work: Sequence[T]) -> list[U]:
+    """Like `list(map(call, work))`; each of torch's threads takes a whole call at a time.
+
+    That is faster than all threads on one small batch, because they do not wait for each other
+    after every operation. Less work than there are threads is done by all of them together.
+    """
+    threads = torch.get_num_threads()
+    if len(work) < threads:
+        return list(map(call, work))
+    try:
+        with ThreadPoolExecutor(threads, "core", torch.set_num_threads, (1,)) as pool:
+            return list(pool.map(call, work))
+    finally:
+        torch.set_num_threads(threads)  # also for threads that start later
 
 
 def copy_to_host(output: Any, batch: Batch, task: Task) -> Callable[[], Logits]:
