@@ -125,6 +125,15 @@ def test_long_texts_are_taken_in_half_precision_with_a_mask_of_padding():
     assert takes_text(long[:, :20], 64, each[..., :20, :20])
 
 
+def test_long_texts_with_wide_heads_need_the_memory_of_a_data_center_gpu(monkeypatch):
+    long = torch.empty(2, 300, 8, dtype=torch.bfloat16)
+    for kibibytes, taken in ((64, []), (99, [32, 64]), (163, [32, 64, 80, 128])):
+        monkeypatch.setattr(
+            "softf1.kernels.attention.shared_memory", lambda _, has=kibibytes: has * 1024
+        )
+        assert [size for size in (32, 64, 80, 128, 256) if takes_text(long, size, None)] == taken
+
+
 def test_texts_in_float32_are_short_up_to_32_tokens():
     assert [is_short(torch.empty(1, tokens, 8), 64) for tokens in (32, 33)] == [True, False]
 

@@ -6,8 +6,16 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+from transformers import T5Config, T5EncoderModel
 
-from softf1.training.fixed_order import FixedOrder, ask_torch
+from softf1.training import fixed_order as module
+from softf1.training.fixed_order import (
+    ask_torch,
+    find_attention,
+    fixed_order,
+    which_operations,
+)
 from softf1.training.processes import CUBLAS, deterministic
 
 CUDA = torch.cuda.is_available()
@@ -49,7 +57,7 @@ def test_embeddings_added_in_order_have_the_gradient_of_torch(padding_idx, rows)
     gradient = torch.randn(4, 50, 5, dtype=torch.float64)
     embedding = torch.nn.Embedding(rows, 5, padding_idx=padding_idx, _weight=weight)
     (wanted,) = torch.autograd.grad(embedding(ids), embedding.weight, gradient)
-    with FixedOrder():
+    with fixed_order():
         values = embedding(ids)
         assert "_Embed" in type(values.grad_fn).__name__
         keyword = torch.nn.functional.embedding(ids, embedding.weight, padding_idx=padding_idx)
@@ -62,66 +70,145 @@ def test_embeddings_added_in_order_have_the_gradient_of_torch(padding_idx, rows)
 @pytest.mark.parametrize("option", ["scale_grad_by_freq", "sparse", "max_norm"])
 def test_embeddings_with_special_options_stay_with_torch(option):
     embedding = torch.nn.Embedding(7, 5, **{option: True if option != "max_norm" else 1.0})
-    with FixedOrder():
+    with fixed_order():
         values = embedding(torch.tensor([1, 1, 2]))
     assert "_Embed" not in type(values.grad_fn).__name__
 
 
-@pytest.mark.parametrize("masked", [False, True])
-def test_attention_has_the_gradient_of_torch(masked):
+def test_one_id_alone_has_a_gradient():
+    embedding = nn.Embedding(7, 5)
+    with fixed_order():
+        embedding(torch.tensor(2)).sum().backward()
+    assert embedding.weight.grad.sum(1).tolist() == [0, 0, 5, 0, 0, 0, 0]
+
+
+ATTENDED = {
+    "causal": {"is_causal": True},
+    "masked": {"attn_mask": torch.rand(2, 1, 5, 5, generator=torch.Generator()) > 0.3},
+    "learned mask": {"attn_mask": torch.randn(2, 3, 5, 5).requires_grad_()},
+}
+
+
+@pytest.mark.parametrize("options", ATTENDED.values(), ids=ATTENDED)
+@pytest.mark.parametrize("named", [0, 2, 3], ids=str)
+def test_attention_has_the_gradients_of_torch(options, named):
+    """Of whatever has one, given by name or not."""
     torch.manual_seed(0)
-    query, key, value = (torch.randn(2, 3, 5, 4, requires_grad=True) for _ in range(3))
-    key.requires_grad_(False)
-    options = {"attn_mask": torch.rand(2, 1, 5, 5) > 0.3} if masked else {"is_causal": True}
-    plain = functional.scaled_dot_product_attention(query, key, value, **options)
-    with FixedOrder():
-        own = functional.scaled_dot_product_attention(query, key, value, **options)
+    three = [torch.randn(2, 3, 5, 4, requires_grad=True) for _ in range(3)]
+    names = ("query", "key", "value")[3 - named :]
+    given = (*three[: 3 - named],), dict(zip(names, three[3 - named :], strict=True))
+    wanted_of = [one for one in (*three, options.get("attn_mask")) if _trains(one)]
+
+    def differentiate():
+        out = functional.scaled_dot_product_attention(*given[0], **given[1], **options)
+        gradient = torch.linspace(-1, 1, out.numel()).view_as(out)
+        return out, torch.autograd.grad(out, wanted_of, gradient)
+
+    plain, wanted = differentiate()
+    with fixed_order():
+        own, found = differentiate()
         with torch.no_grad():
-            free = functional.scaled_dot_product_attention(query, key, value, **options)
-    assert "_Attend" in type(own.grad_fn).__name__
-    assert free.grad_fn is None
-    gradient = torch.randn_like(plain)
-    wanted = torch.autograd.grad(plain, (query, value), gradient)
+            assert functional.scaled_dot_product_attention(*three).grad_fn is None
     torch.testing.assert_close(own, plain)
-    torch.testing.assert_close(torch.autograd.grad(own, (query, value), gradient), wanted)
+    torch.testing.assert_close(found, wanted)
 
 
-def test_the_backward_pass_of_attention_is_told_to_be_deterministic(monkeypatch):
-    """Only where torch would fail rather than warn do its kernels change: so in this pass alone."""
-    asked = []
-    grad = torch.autograd.grad
+def _trains(one):
+    return one is not None and one.requires_grad
 
-    def watch(*args):
-        modes = (
-            torch.are_deterministic_algorithms_enabled(),
-            not (torch.is_deterministic_algorithms_warn_only_enabled()),
-        )
-        asked.append(modes)
-        return grad(*args)
 
+def test_the_position_biases_of_t5_have_their_gradient():
+    config = T5Config(
+        vocab_size=20, d_model=16, d_kv=4, d_ff=8, num_layers=2, num_heads=4, dropout_rate=0.0
+    )
+    torch.manual_seed(0)
+    model, ids = T5EncoderModel(config), torch.arange(12).view(2, 6)
+    biases = model.encoder.block[0].layer[0].SelfAttention.relative_attention_bias.weight
+    (wanted,) = torch.autograd.grad(model(ids)[0].square().sum(), biases)
+    with fixed_order():
+        (found,) = torch.autograd.grad(model(ids)[0].square().sum(), biases)
+    assert found.abs().max() > 0
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_the_backward_pass_of_attention_alone_is_told_to_be_deterministic():
+    """Only where torch would fail rather than warn do its kernels change."""
+    modes = []
     x = torch.randn(1, 1, 3, 4, requires_grad=True)
     with ask_torch(warn_only=True):
-        with FixedOrder():
+        with fixed_order():
             out = functional.scaled_dot_product_attention(x, x, x)
-        monkeypatch.setattr(torch.autograd, "grad", watch)
-        out.sum().backward()
-        assert torch.is_deterministic_algorithms_warn_only_enabled()
-    assert asked == [(True, True)]
-    assert not torch.are_deterministic_algorithms_enabled()
+        find_attention(out.grad_fn).register_prehook(lambda _: modes.append(which_operations()))
+        for _ in range(2):
+            out.sum().backward(retain_graph=True)
+            assert which_operations() == (True, True)
+    assert modes == [(True, False)] * 2
+    assert which_operations() == (False, False)
+
+
+def test_attention_inside_a_function_of_torch_is_replaced_too(monkeypatch):
+    found = []
+    find = module.find_attention
+    monkeypatch.setattr(module, "find_attention", lambda node: found.append(find(node)))
+    attention, x = nn.MultiheadAttention(4, 2), torch.randn(3, 1, 4)
+    with fixed_order():
+        attention(x, x, x, need_weights=False)
+    assert "ScaledDotProduct" in found[0].name()
+
+
+def test_a_layer_that_is_computed_again_is_computed_once_more_only():
+    runs = []
+
+    def layer(x):
+        runs.append(x)
+        return functional.scaled_dot_product_attention(x, x, x).tanh()
+
+    x = torch.randn(1, 1, 3, 4, requires_grad=True)
+    with fixed_order():
+        checkpoint(layer, x, use_reentrant=False).sum().backward()
+    assert len(runs) == 2
+
+
+def test_functions_of_torch_come_back_even_from_inside_and_after_an_error():
+    before = functional.embedding, functional.scaled_dot_product_attention, torch._VF.lstm
+    with fixed_order(), pytest.raises(ZeroDivisionError), fixed_order("embedding"):
+        raise ZeroDivisionError
+    assert before == (
+        functional.embedding, functional.scaled_dot_product_attention, torch._VF.lstm
+    )  # fmt: skip
 
 
 def test_an_lstm_runs_without_cudnn(monkeypatch):
     seen = []
-    lstm = torch.lstm
     monkeypatch.setattr(
-        torch, "lstm", lambda *args: seen.append(torch.backends.cudnn.enabled) or lstm(*args)
+        module, "LSTM", lambda *args: seen.append(torch.backends.cudnn.enabled) or torch.lstm(*args)
     )
     model, x = nn.LSTM(3, 2, batch_first=True), torch.randn(2, 4, 3)
-    with FixedOrder():
+    with fixed_order():
         own = model(x)[0]
     assert torch.equal(own, model(x)[0])
-    assert seen[0] is False
+    assert seen == [False]
     assert torch.backends.cudnn.enabled
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # Dynamo looks, in what an LSTM leaves it
+def test_what_is_compiled_keeps_the_operations_of_torch():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.lstm = nn.Embedding(7, 4), nn.LSTM(4, 4, batch_first=True)
+
+        def forward(self, ids):
+            x = self.words(ids)
+            return self.lstm(functional.scaled_dot_product_attention(x, x, x))[0]
+
+    torch.manual_seed(0)
+    model, ids = Model(), torch.arange(6).view(2, 3)
+    plain = model(ids)
+    with fixed_order():
+        compiled = torch.compile(model, backend="eager")(ids)
+        compiled.sum().backward()
+    torch.testing.assert_close(compiled, plain)
 
 
 @gpu

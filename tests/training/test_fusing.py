@@ -356,6 +356,20 @@ def test_layers_that_are_computed_again_keep_their_forward():
     assert FusedLayers(model, model, torch.float32).parts == []
 
 
+def test_whose_attention_runs_fused_is_known():
+    """Then deterministic operations cost nothing, and are the default."""
+
+    def is_whole(model):
+        return FusedLayers(model, model, torch.bfloat16).whole
+
+    assert all(is_whole(make_model(kind)) for kind in KINDS)
+    assert not is_whole(make_model(attn_implementation="eager"))
+    assert not is_whole(make_model("RoFormer"))  # it turns queries and keys
+    again = make_model()
+    again.gradient_checkpointing_enable()
+    assert not is_whole(again)
+
+
 def test_an_output_that_is_changed_in_place_is_cast_again():
     model = make_model(**NONE)
     model.bert.encoder.layer[0].register_forward_hook(lambda *given: given[-1].mul_(2.0))

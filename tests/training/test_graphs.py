@@ -359,6 +359,20 @@ def test_a_run_goes_on_with_graphs(bert, tmp_path, monkeypatch):
 
 
 @gpu
+@pytest.mark.parametrize("name", ["tagging-batch", "tagging"])
+def test_a_run_that_was_stopped_goes_on_to_the_bit(name, bert, tmp_path, monkeypatch):
+    recipe, data = case(name, bert, max_steps=30, checkpoint_seconds=0.0, deterministic=True)
+    train_run(recipe, tmp_path / "whole", data=data, quiet=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("softf1.training.trainer.Trainer.keep_best", None)
+        with pytest.raises(TypeError):
+            train_run(recipe, tmp_path / "run", data=data, quiet=True)
+    train_run(recipe, tmp_path / "run", data=data, resume=True, quiet=True)
+    files = [(tmp_path / way / "model/model.safetensors").read_bytes() for way in ("whole", "run")]
+    assert files[0] == files[1]
+
+
+@gpu
 def test_half_precision_of_the_other_kind_trains(bert, tmp_path):
     recipe, data = case("tagging-batch", bert, precision="fp16", max_steps=30, lr=1e-3)
     train_run(recipe, tmp_path / "fp16", data=data, quiet=True)

@@ -4,6 +4,8 @@ import fcntl
 import json
 import math
 import shutil
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +13,9 @@ from safetensors.torch import load_file
 
 from softf1.errors import InputError, RunError
 from softf1.recipe import hash_recipe, read_recipe, with_values
+from softf1.recipe.sections import TrainSection
 from softf1.training import progress
+from softf1.training.build import is_deterministic
 from softf1.training.publish import load_model
 from softf1.training.run import train_run
 from softf1.training.run_folder import read_result
@@ -133,6 +137,29 @@ def test_the_result_says_what_was_done(finished):
     words = 10 * len(tags)
     assert result["tokens_per_second"] == pytest.approx(words / result["seconds"]["train"], rel=0.1)
     assert result["data"]["train"]["examples"] == 60
+
+
+@pytest.mark.parametrize(
+    ("device", "asked", "free", "found"),
+    [
+        ("cuda", None, False, False),
+        ("cuda", None, True, True),
+        ("cuda", True, False, True),
+        ("cuda", False, True, False),
+        ("cpu", None, False, True),
+        ("cpu", False, False, True),
+    ],
+)
+def test_operations_are_deterministic_where_that_costs_nothing(device, asked, free, found):
+    stepper = SimpleNamespace(repeats=free, device=torch.device(device))
+    train = TrainSection(deterministic=asked)
+    assert is_deterministic(train, stepper) is found
+    compiled = replace(train, compile="inductor")  # it keeps operations of its own
+    assert is_deterministic(compiled, stepper) is (bool(asked) or device == "cpu")
+
+
+def test_the_result_says_that_runs_on_a_cpu_repeat(finished):
+    assert finished[-1]["deterministic"] is True
 
 
 def test_metrics_hold_steps_evaluations_and_the_end(finished):

@@ -246,7 +246,7 @@ def _list_notes(variants: Variants, differences: Mapping[str, Difference]) -> It
         )
     if any(_may_differ(result) for result in variants.results):
         yield (
-            "these runs may not repeat exactly: on a GPU, with train.deterministic = false, the "
+            "these runs may not repeat exactly: on a GPU, without train.deterministic = true, the "
             "same seed may give another score"
         )
     yield from list_caveats(variants.trained(), grid.get("tuning", []))
@@ -259,7 +259,8 @@ def _list_notes(variants: Variants, differences: Mapping[str, Difference]) -> It
 def _may_differ(result: Mapping[str, Any]) -> bool:
     """Whether the same recipe and seed may give another score when run again."""
     on_gpu = not str(result.get("device", "cpu")).endswith("cpu")
-    return on_gpu and not result.get("recipe", {}).get("train", {}).get("deterministic", False)
+    asked = result.get("recipe", {}).get("train", {}).get("deterministic", False)
+    return on_gpu and not result.get("deterministic", asked)
 
 
 def _say_matched(matched: Mapping[str, Any], baseline: str) -> str:

@@ -36,6 +36,9 @@ LONGEST_WHOLE = 32
 """The same in float32, which uses no tensor cores: larger tiles take minutes to compile."""
 LARGEST_HEAD = 128
 """Width of a head in the kernels for long texts."""
+ON_CHIP = {64: 72 * 1024, 128: 149 * 1024}
+"""Shared memory that these kernels need at most for heads of a width, by Triton 3.9 for sm_75 to
+sm_120; consumer GPUs (99 KiB) have too little for heads over 64."""
 BLOCK = 64
 """Queries or keys of a program for long texts."""
 
@@ -133,7 +136,9 @@ def takes_text(x: Tensor, size: int, allowed: Tensor | None) -> bool:
     if is_short(x, size):
         return True
     half = x.dtype in (torch.bfloat16, torch.float16)
-    return half and size <= LARGEST_HEAD and (allowed is None or allowed.stride(2) == 0)
+    if not half or size > LARGEST_HEAD or (allowed is not None and allowed.stride(2) != 0):
+        return False
+    return ON_CHIP[64 if size <= 64 else 128] <= shared_memory(x.device)
 
 
 def is_short(x: Tensor, size: int) -> bool:

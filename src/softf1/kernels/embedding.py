@@ -1,6 +1,6 @@
 """The gradient of an embedding: rows of a gradient added up by their ids, always in the same order.
 
-PyTorch sorts the ids in a dozen kernels, and from 3,072 ids on it adds up in an order that depends
+PyTorch sorts the ids in a dozen kernels, and with more than 3,072 ids it adds up in an order that depends
 on timing. Here two kernels do it. The first finds the place of each id in the sorted order by
 counting how many come before it: for the ids of a step that is less work than the launches of a
 sort. The second adds up the rows of each distinct id.
@@ -40,7 +40,8 @@ def embedding_gradient(gradient: Tensor, ids: Tensor, rows: int, padding_idx: in
     if not many:
         return out
     gradient, ids = gradient.contiguous(), ids.contiguous()
-    order, counts = ids.new_empty((2, many), dtype=torch.int32)
+    # Two tensors: the kernels are compiled for addresses that are multiples of 16.
+    order, counts = (ids.new_empty(many, dtype=torch.int32) for _ in range(2))
     padding = -1 if padding_idx is None else padding_idx
     start(place_ids, (triton.cdiv(many, 16),), ids, order, counts, many, padding, R=16, W=256)
     start(

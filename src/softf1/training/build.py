@@ -30,6 +30,7 @@ from softf1.training.processes import Processes, freeze_unused, make_autocast, u
 from softf1.training.step import Attack, Stepper
 
 if TYPE_CHECKING:
+    from softf1.recipe.sections import TrainSection
     from softf1.tasks.base import Task
     from softf1.training.datasets import Datasets
 
@@ -203,6 +204,14 @@ def make_stepper(trainer: Setup) -> Stepper:
         scaler=torch.amp.GradScaler(device.type, enabled=trainer.precision == "fp16"),
         attack=Attack(epsilon, relative, train.adversarial_direction) if epsilon else None,
     )
+
+
+def is_deterministic(train: TrainSection, stepper: Stepper) -> bool:
+    """Whether operations add up in a fixed order, by default where that costs no time."""
+    asked = train.deterministic
+    if asked is None:  # torch.compile keeps its own operations
+        asked = train.compile != "inductor" and getattr(stepper, "repeats", False)
+    return asked or stepper.device.type == "cpu"
 
 
 def _make_objective(trainer: Setup, model: nn.Module) -> Objective:

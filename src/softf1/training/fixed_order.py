@@ -1,13 +1,15 @@
 """The same seed gives the same run on a GPU: operations that add up in a fixed order.
 
 PyTorch has a switch for deterministic operations, but it does not cover everything that a training
-step needs, or only at a high cost. `FixedOrder` replaces these operations while a model runs:
+step needs, or only at a high cost. `fixed_order` replaces these operations while a model runs:
 
     embedding      PyTorch adds up the gradients of more than 3,072 ids in any order, without a
                    warning
     attention      the backward passes of the fast kernels add in any order, unless operations
                    without a deterministic form are made errors
     lstm           cuDNN's backward pass adds in any order
+
+What torch.compile compiles keeps its own operations.
 """
 
 from __future__ import annotations
@@ -21,11 +23,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.overrides import TorchFunctionMode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+EMBED = functional.embedding
+ATTEND = functional.scaled_dot_product_attention
+LSTM: Any = torch.lstm
+"""The functions of torch that are replaced."""
 
 FEW_ROWS = 512
 """Up to so many rows of an embedding, the gradient is a product with one-hot ids."""
@@ -39,33 +44,39 @@ HAS_TRITON = find_spec("triton") is not None
 @contextmanager
 def ask_torch(*, warn_only: bool) -> Iterator[None]:
     """Context in which torch uses deterministic operations; without one it warns, or fails."""
-    before = torch.are_deterministic_algorithms_enabled()
-    only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    before = which_operations()
     torch.use_deterministic_algorithms(True, warn_only=warn_only)  # noqa: FBT003 - torch's own
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before, warn_only=only_warned)
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
-class FixedOrder(TorchFunctionMode):
+def which_operations() -> tuple[bool, bool]:
+    """Whether torch uses deterministic operations, and only warns where there are none."""
+    only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    return torch.are_deterministic_algorithms_enabled(), only_warns
+
+
+@contextmanager
+def fixed_order(*names: str) -> Iterator[None]:
     """Context in which embeddings, attention and LSTMs add up their gradients in a fixed order.
 
     Args:
-        functions: The functions of torch to replace; all three, if none is given.
+        names: Which functions of `REPLACED` to replace; all of them, if none is given.
     """
-
-    def __init__(self, *functions: Any) -> None:
-        super().__init__()
-        self.replaced = {one: REPLACED[one] for one in functions or REPLACED}
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        """Runs the replaced functions; anything else runs as it is, and so does torch.compile."""
-        if not torch.compiler.is_compiling():
-            func = self.replaced.get(func, func)
-        return func(*args, **(kwargs or {}))
+    replaced = [(*REPLACED[name], name) for name in names or REPLACED]
+    before = [vars(home).get(name) for home, _, name in replaced]
+    for home, own, name in replaced:
+        setattr(home, name, own)
+    try:
+        yield
+    finally:
+        for (home, _, name), old in zip(replaced, before, strict=True):
+            if old is None:  # the module looks it up somewhere else
+                delattr(home, name)
+            else:
+                setattr(home, name, old)
 
 
 def embedding_in_order(
@@ -78,8 +89,8 @@ def embedding_in_order(
 ) -> Tensor:
     """`functional.embedding`, whose gradient is added up in a fixed order."""
     special = (max_norm, *options[1:], others.get("scale_grad_by_freq"), others.get("sparse"))
-    if any(special) or not weight.requires_grad:
-        return functional.embedding(ids, weight, padding_idx, max_norm, *options, **others)
+    if any(special) or not weight.requires_grad or torch.compiler.is_compiling():
+        return EMBED(ids, weight, padding_idx, max_norm, *options, **others)
     padding = None if padding_idx is None else padding_idx % len(weight)
     out: Tensor = _Embed.apply(ids, weight, padding)  # type: ignore[no-untyped-call]
     return out
@@ -90,7 +101,7 @@ class _Embed(torch.autograd.Function):
     def forward(ctx: Any, ids: Tensor, weight: Tensor, padding_idx: int | None) -> Tensor:
         ctx.save_for_backward(ids)
         ctx.rows, ctx.padding_idx = len(weight), padding_idx
-        return functional.embedding(ids, weight)
+        return EMBED(ids, weight)
 
     @staticmethod
     @once_differentiable
@@ -113,59 +124,65 @@ def add_up_rows(gradient: Tensor, ids: Tensor, rows: int, padding_idx: int | Non
         gradient = gradient.masked_fill((ids == padding_idx).unsqueeze(-1), 0.0)
     if rows <= FEW_ROWS:  # many ids share a row: one thread would sum them all
         same = torch.arange(rows, device=ids.device).unsqueeze(1) == ids.flatten()
-        return same.to(gradient.dtype) @ gradient.flatten(0, -2)
+        return same.to(gradient.dtype) @ gradient.reshape(-1, gradient.shape[-1])
     total = gradient.new_zeros((rows, gradient.shape[-1]))
     return total.index_put_((ids,), gradient, accumulate=True)
 
 
 def attention_in_order(*inputs: Any, **options: Any) -> Tensor:
-    """`functional.scaled_dot_product_attention` with a deterministic backward pass."""
-    out: Tensor
-    if torch.is_grad_enabled():
-        out = _Attend.apply(options, *inputs)  # type: ignore[no-untyped-call]
-    else:
-        out = functional.scaled_dot_product_attention(*inputs, **options)
+    """`functional.scaled_dot_product_attention` with a deterministic backward pass.
+
+    Only where torch would fail rather than warn do its kernels take their deterministic form. So
+    their backward pass, and nothing else, runs like that.
+    """
+    if torch.compiler.is_compiling():
+        return ATTEND(*inputs, **options)
+    with sdpa_kernel(REPEATABLE):
+        out = ATTEND(*inputs, **options)
+    node = find_attention(out.grad_fn)
+    if node is not None:
+        before: list[tuple[bool, bool]] = []
+
+        def enter(_: Any) -> None:
+            before.append(which_operations())
+            torch.use_deterministic_algorithms(True)  # noqa: FBT003 - torch's own
+
+        def leave(*_: Any) -> None:
+            asked, only_warns = before.pop()
+            torch.use_deterministic_algorithms(asked, warn_only=only_warns)
+
+        node.register_prehook(enter)
+        node.register_hook(leave)
     return out
 
 
-class _Attend(torch.autograd.Function):
-    """Runs attention as a graph of its own, whose backward pass may not warn but must repeat.
+def find_attention(node: Any) -> Any:
+    """Finds the node of a fast kernel behind an output of attention; None for products alone.
 
-    Only then do the fast kernels take their deterministic form.
+    Padding of narrow heads is cut off in a few nodes behind it.
     """
-
-    @staticmethod
-    def forward(ctx: Any, options: dict[str, Any], *inputs: Any) -> Tensor:
-        ctx.inputs = [one.detach() if isinstance(one, Tensor) else one for one in inputs]
-        for own, wanted in zip(ctx.inputs, ctx.needs_input_grad[1:], strict=True):
-            if wanted:
-                own.requires_grad_()
-        with torch.enable_grad(), sdpa_kernel(REPEATABLE):
-            ctx.out = functional.scaled_dot_product_attention(*ctx.inputs, **options)
-        out: Tensor = ctx.out.detach()
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        wanted = [one for one in ctx.inputs if isinstance(one, Tensor) and one.requires_grad]
-        with ask_torch(warn_only=False):
-            found = iter(torch.autograd.grad(ctx.out, wanted, gradient))
-        return (None, *(next(found) if want else None for want in ctx.needs_input_grad[1:]))
+    for _ in range(4):
+        if node is None or "ScaledDotProduct" in node.name():
+            return node
+        node = node.next_functions[0][0] if node.next_functions else None
+    return None
 
 
 def lstm_in_order(*args: Any, **options: Any) -> Any:
     """`torch.lstm` without cuDNN."""
+    if torch.compiler.is_compiling():
+        return LSTM(*args, **options)
     cudnn: Any = torch.backends.cudnn
     before, cudnn.enabled = cudnn.enabled, False
     try:
-        return torch.lstm(*args, **options)
+        return LSTM(*args, **options)
     finally:
         cudnn.enabled = before
 
 
-REPLACED = {
-    functional.embedding: embedding_in_order,
-    functional.scaled_dot_product_attention: attention_in_order,
-    torch.lstm: lstm_in_order,
+REPLACED: dict[str, tuple[Any, Any]] = {
+    "embedding": (functional, embedding_in_order),
+    "scaled_dot_product_attention": (functional, attention_in_order),
+    "lstm": (torch._VF, lstm_in_order),  # noqa: SLF001 - where nn.LSTM looks
 }
+"""The functions by name: where modules look them up, and what replaces them."""

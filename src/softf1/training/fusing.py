@@ -33,7 +33,7 @@ from softf1.kernels.attention import attention_tile, self_attention, takes_text
 from softf1.kernels.embedding import embedding_gradient
 from softf1.kernels.encoder import LONGEST_ROW, Dropout, linear_gelu, linear_norm, linear_qkv
 from softf1.kernels.row_sums import AddUp, Owed, Sums
-from softf1.training.fixed_order import FixedOrder
+from softf1.training.fixed_order import fixed_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -72,6 +72,11 @@ class FusedLayers:
         embeddings = (module for module in model.modules() if type(module) is nn.Embedding)
         self.embedded = {one.embedding_dim for one in embeddings if one.weight.requires_grad}
         self._forget()
+
+    @property
+    def whole(self) -> bool:
+        """Whether all attention of the encoder runs fused in training steps."""
+        return any(type(part) is Encoder for part in self.parts)
 
     def compile_ahead(self, widths: Iterable[int], device: torch.device) -> None:
         """Compiles the kernels of training steps all at once, instead of each at its first call.
@@ -120,7 +125,7 @@ class FusedLayers:
             self._start_sums()
             for part in parts:
                 part.module.forward = part.forward
-            with FixedOrder(functional.embedding):  # faster than torch's gradient, too
+            with fixed_order("embedding"):  # faster than torch's gradient, too
                 return self.run(**inputs)
         finally:
             for part in parts:

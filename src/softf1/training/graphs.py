@@ -57,6 +57,7 @@ class GraphStepper(Stepper):
 
     Attributes:
         seconds: Time spent on capturing.
+        repeats: Whether deterministic operations cost no time, since the layers have their own.
     """
 
     def __init__(self, *args: Any, widths: Iterable[int] = (), **options: Any) -> None:
@@ -65,7 +66,7 @@ class GraphStepper(Stepper):
         self.captured: dict[Hashable, Captured] = {}
         self.pool = torch.cuda.graph_pool_handle()
         self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        self.seconds = 0.0
+        self.seconds, self.repeats = 0.0, False
         self.divide = self.fused and self.device.type == "cuda"
         with self.autocast():
             half = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
@@ -75,6 +76,7 @@ class GraphStepper(Stepper):
             from softf1.training.fusing import FusedLayers  # Triton is not everywhere
 
             self.run = layers = FusedLayers(self.model, self.run, half or torch.float32)
+            self.repeats = layers.whole and half is not None
             if AHEAD:
                 layers.compile_ahead(widths, self.device)
 

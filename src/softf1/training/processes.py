@@ -119,7 +119,7 @@ def deterministic(*, on: bool) -> Iterator[None]:
     if not (on and cuda.is_available()):
         yield
         return
-    from softf1.training.fixed_order import FixedOrder, ask_torch
+    from softf1.training.fixed_order import ask_torch, fixed_order
 
     # torch wants this set for deterministic products. If CUDA has started, it comes too late to
     # change anything; but torch gives each stream a workspace of its own, and products repeat.
@@ -129,7 +129,7 @@ def deterministic(*, on: bool) -> Iterator[None]:
     # torch would fill every new tensor first, a kernel each; nothing here reads one unwritten.
     memory.fill_uninitialized_memory = False
     try:
-        with ask_torch(warn_only=True), FixedOrder():
+        with ask_torch(warn_only=True), fixed_order():
             yield
     finally:
         memory.fill_uninitialized_memory = fills

@@ -162,7 +162,7 @@ def train_or_find(
             other versions.
     """
     folder, how = Path(folder), {"resume": resume, "force": force}
-    with deterministic(on=recipe.train.deterministic), ExitStack() as held:
+    with deterministic(on=bool(recipe.train.deterministic)), ExitStack() as held:
         processes = Processes(trackers=recipe.train.trackers, folder=folder)
         identity = on_rank_0(lambda: identify(recipe, data))
         done = on_rank_0(lambda: find_finished(folder, identity, **how))
@@ -184,7 +184,8 @@ def train_or_find(
         done = on_rank_0(lambda: claim(folder, trainer.recipe, identity, held, **how))
         if done is not None:
             return Outcome(done, trained=False)
-        trainer.train(display)
+        with deterministic(on=trainer.deterministic):
+            trainer.train(display)
         result = conclude(trainer)
         result = on_rank_0(lambda: finish_run(folder, result, identity))
         return Outcome(result, trained=True)
@@ -331,6 +332,7 @@ def describe_result(
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else CPU,
         "world": trainer.processes.world,
         "precision": trainer.precision,
+        "deterministic": trainer.deterministic,
         "data": datasets.sources,
         "recipe": describe_recipe(recipe),
     }

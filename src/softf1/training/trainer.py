@@ -18,6 +18,7 @@ from softf1.models.lora import merge_lora
 from softf1.recipe import Recipe, describe_recipe
 from softf1.training.batching import MicroBatch, collate_rows, prefetch
 from softf1.training.build import (
+    is_deterministic,
     make_batch_sampler,
     make_stepper,
     note_consistency,
@@ -120,6 +121,7 @@ class Trainer:
         batch_sampler: The steps of each epoch.
         steps: Optimizer steps if training does not stop early.
         stepper: Model, loss and optimizer.
+        deterministic: Whether operations add up in a fixed order; on a CPU they always do.
         state: Progress of the training.
         monitor: Collects warnings.
         best: The weights with the best dev score so far.
@@ -136,6 +138,7 @@ class Trainer:
         self.steps_per_epoch = len(self.batch_sampler.epoch(0))
         self.steps = count_steps(train, self.steps_per_epoch)
         self.stepper = make_stepper(self)
+        self.deterministic = is_deterministic(train, self.stepper)
         self.eval_every = max(1, round(train.eval_every * self.steps_per_epoch))
         self.log_every = max(LEAST, self.steps // LINES)
         self.state = TrainState()
