@@ -1,8 +1,8 @@
 """The gradient of an embedding: rows of a gradient added up by their ids, always in the same order.
 
-PyTorch sorts the ids in a dozen kernels, and with more than 3,072 ids it adds up in an order that depends
-on timing. Here two kernels do it. The first finds the place of each id in the sorted order by
-counting how many come before it: for the ids of a step that is less work than the launches of a
+PyTorch sorts the ids in a dozen kernels, and with more than 3,072 ids it adds up in an order that
+depends on timing. Here two kernels do it. The first finds the place of each id in the sorted order
+by counting how many come before it: for the ids of a step that is less work than the launches of a
 sort. The second adds up the rows of each distinct id.
 """
 
