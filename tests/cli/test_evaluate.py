@@ -4,6 +4,7 @@ import shutil
 import pytest
 
 from softf1.cli.main import main
+from softf1.experiments.grid import drop_weights
 from tests.cli.conftest import SENTENCES, as_columns
 
 
@@ -59,6 +60,13 @@ def test_the_file_is_where_predict_has_it(run, tmp_path, capsys):
         found.append(json.loads(capsys.readouterr().out))
     assert found[0] == found[1]
     assert found[0]["data"] == str(other)
+
+
+def test_a_run_of_a_grid_that_kept_no_weights(run, capsys):
+    drop_weights(run)
+    assert main(["evaluate", str(run)]) == 2
+    said = "wanted a model, got a run that kept no weights (--no-models, or a tuning trial)"
+    assert f"{run}/model: {said}; softf1 train {run}/recipe.toml" in capsys.readouterr().err
 
 
 BAD = {

@@ -144,10 +144,37 @@ def test_a_positive_label_of_three(capsys):
 
 
 def test_a_dev_file_without_labels(capsys):
-    Path("dev.csv").write_text("text\nsee you\nwin cash\n")
+    Path("dev.csv").write_text("id,text,labelx\n1,see you,ham\n2,win cash,spam\n")
     found = softf1_says(capsys, "train", "spam.toml", "task.dev=dev.csv", "--out", "run")
-    assert found == "dev.csv:2: wanted a label to learn from or to score against, got none"
+    wanted = "dev.csv:2: wanted a column for the label (label, labels, …), got the columns "
+    hint = "--set label=NAME (in a recipe, task.reader.label=NAME)"
+    end = f"; choose one by name or number with {hint}"
+    assert found == f"{wanted}id, text, labelx{end}"
+    several = ["task.dev=dev.csv", "task.multi_label=true", "--out", "run"]
+    assert softf1_says(capsys, "train", "spam.toml", *several) == found
+    Path("dev.csv").write_text("text\nsee you\nwin cash\n")
+    found = softf1_says(capsys, "train", "spam.toml", "task.dev=dev.csv", "--dry-run")
+    assert found == f"{wanted}text{end}"
     assert not Path("run").exists()
+
+
+def test_a_file_to_evaluate_without_labels(spam, capsys):
+    Path("bare.csv").write_text("text\nsee you\nwin cash\n")
+    found = softf1_says(capsys, "evaluate", spam, "--data", "bare.csv")
+    assert found.startswith("bare.csv:2: wanted a column for the label (label, labels, …), got the")
+    assert main(["predict", spam, "bare.csv"]) == 0
+    assert capsys.readouterr().out.count("\n") == 2
+    Path("bare.txt").write_text("see you\nwin cash\n")
+    found = softf1_says(capsys, "evaluate", spam, "--data", "bare.txt", "--format", "plain")
+    assert found == "bare.txt:1: wanted a label to learn from or to score against, got none"
+
+
+def test_data_in_place_of_a_recipe(capsys):
+    found = softf1_says(capsys, "train", "msgs.csv")
+    assert found.startswith("msgs.csv:1: wanted TOML, got: ")
+    assert found.endswith("; for a data file, write a recipe first: softf1 new msgs.csv")
+    Path("bad.toml").write_text("[task\n")
+    assert "softf1 new" not in softf1_says(capsys, "train", "bad.toml")
 
 
 def test_a_sweep_over_a_key_that_is_not_there(capsys):
@@ -188,7 +215,10 @@ def test_label_columns_of_another_name(capsys):
     assert found == wanted
     Path("both.csv").write_text(f"said,kind\n{ROWS}")
     found = softf1_says(capsys, "new", "both.csv")
-    assert found.endswith("'said', 'kind', say which: --set text=NAME --set label=NAME")
+    assert found.endswith(
+        "'said', 'kind', say which: --set text=NAME --set label=NAME (in a recipe, "
+        "task.reader.text and task.reader.label)"
+    )
     assert main(["new", "both.csv", "--set", "text=said", "--set", "label=kind"]) == 0
     assert 'label = "kind"' in Path("recipe.toml").read_text()
 

@@ -46,7 +46,8 @@ def test_the_commands_are_known_words(capsys):
 def test_a_recipe_is_never_overwritten(capsys):
     assert main(["new", "my data/train.conll"]) == 0
     assert main(["new", "my data/train.conll"]) == 2
-    wanted = "softf1 new: recipe.toml: wanted a new file, this one exists already\n"
+    wanted = "softf1 new: recipe.toml: wanted a new file, this one exists already: "
+    wanted += "choose another with --out\n"
     assert capsys.readouterr().err == wanted
 
 

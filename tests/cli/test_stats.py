@@ -278,7 +278,10 @@ def test_bounds_are_options_of_every_reader(tmp_path, capsys):
     assert main(["stats", str(path)]) == 0
     capsys.readouterr()
     assert main(["stats", str(path), "--set", "max_unpacked=1000"]) == 2
-    assert "max_unpacked=BYTES allows more" in capsys.readouterr().err
+    assert (
+        "--set max_unpacked=BYTES (in a recipe, task.reader.max_unpacked=BYTES) allows"
+        in capsys.readouterr().err
+    )
     assert main(["stats", str(path), "--set", "max_unpackd=1000"]) == 2
     assert "did you mean max_unpacked?" in capsys.readouterr().err
 

@@ -172,7 +172,7 @@ def test_bad_rows_name_their_line_or_are_counted(write, text, options, message):
         (
             "a\tb\n",
             {},
-            r"wanted a column for the text, .* choose one with text=NAME or text=NUMBER",
+            r"wanted a column for the text \(text, sentence, …\), .*; choose .* --set text=NAME",
         ),
         ("text\ttext\na\tb\n", {}, "wanted different names of columns"),
         (

@@ -29,6 +29,15 @@ def test_every_registered_loss_has_cases():
     assert set(loss_names()) <= set(OPTIONS)
 
 
+@every_case()
+def test_logits_and_targets_must_be_tensors(name, options):
+    loss, logits = build(name, options), torch.zeros(2, 4)
+    with pytest.raises(TypeError, match="wanted logits as a tensor, got list"):
+        loss([[0.0, 1.0]], [1])
+    with pytest.raises(TypeError, match="wanted target as a tensor, got list"):
+        loss(logits, [0, 1])
+
+
 @every_mode
 @every_case(but=is_detached)  # its gradient is not the derivative of its value: see test_dsc.py
 def test_gradient_is_the_derivative_of_the_value(name, options, mode):

@@ -1,5 +1,7 @@
 """Shapes, labels and options: what is taken, and one sentence for what is not."""
 
+import inspect
+
 import pytest
 import torch
 
@@ -77,6 +79,20 @@ def test_types_that_do_not_fit(loss):
                 loss(torch.zeros(2, 2, dtype=dtype), target, weight=[1.0, 2.0])
     with pytest.raises(TypeError, match="wanted integer class indices in target, got"):
         loss(torch.zeros(2, 2), torch.zeros(2))
+
+
+@pytest.mark.parametrize("backend", [None, "torch", "triton"])
+@every_loss
+def test_what_is_no_tensor_is_named(loss, backend):
+    options = {"backend": backend} if "backend" in inspect.signature(loss).parameters else {}
+    logits, target = torch.zeros(2, 2), torch.tensor([0, 1])
+    for given in (logits.tolist(), logits.numpy(), None):
+        with pytest.raises(
+            TypeError, match=f"wanted logits as a tensor, got {type(given).__name__}"
+        ):
+            loss(given, target.tolist(), weight=[1.0, 2.0], **options)
+    with pytest.raises(TypeError, match="wanted target as a tensor, got list"):
+        loss(logits, target.tolist(), **options)
 
 
 @every_loss

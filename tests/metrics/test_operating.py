@@ -187,6 +187,46 @@ def test_what_cannot_be_reached_is_said_and_the_closest_taken():
     assert choose_point(pool, Target.parse("f2")).complain() is None
 
 
+def test_the_closest_is_the_threshold_with_the_highest_bound():
+    right = np.zeros(200, bool)
+    right[[0, 5, 7, 9, 11, 13, 15, 17, 20]] = True  # the surest one, and 9 of the first 21
+    point = choose_point(Pool.of(np.linspace(1, 0.1, 200), right), Target.parse("precision>=0.8"))
+    assert (point.reached, point.right, point.given) == (False, 9, 21)
+    assert point.bound == pytest.approx(0.245, abs=5e-4)
+    for seed in range(20):
+        pool = draw(np.random.default_rng(seed), size=60)
+        point = choose_point(pool, Target.parse("precision>=0.99"))
+        bounds = [lower_bound(*pool.count(score)[1::-1]) for score in pool.score]
+        assert point.bound == max(bounds)
+    wrong = choose_point(Pool.of([0.9, 0.8, 0.7], [False] * 3), Target.parse("precision>=0.9"))
+    assert wrong.given == 3
+
+
+@pytest.mark.parametrize("text", ["precision>=0.9", "recall>=0.9"])
+def test_without_predictions_no_threshold_is_called_the_closest(text):
+    point = choose_point(Pool.of([], [], gold=[1] * 9), Target.parse(text))
+    wanted = f"{text} is not reached on dev, where nothing is predicted"
+    assert point.complain() == wanted
+    assert point._replace(label="LOC").complain() == f"LOC: {wanted}"
+    none = choose_point(Pool.of([0.9], [False]), Target.parse("recall>=0.9"))
+    assert none.complain() == "recall>=0.9 is not reached on dev, where there is nothing to find"
+
+
+def test_the_curve_has_points_where_recall_changes_and_over_all_examples():
+    right = np.zeros(600, bool)
+    right[[0, 1, 2, 4, 5, 7, 10, 14, 20, 30]] = True
+    point = choose_point(Pool.of(np.linspace(1, 0.1, 600), right), Target.parse("f1"))
+    recalls = [recall for _, _, recall in point.curve]
+    assert len(recalls) <= 60
+    assert set(recalls) == {one / 10 for one in range(1, 11)}
+    assert point.curve[0] == (1.0, 1.0, 0.1)
+    assert point.curve[-1] == (0.1, round(10 / 600, 6), 1.0)
+    thresholds = [threshold for threshold, _, _ in point.curve]
+    assert max(-np.diff(thresholds)) < 0.04  # 0.9 in 29 steps
+    nothing = choose_point(Pool.of([0.9, 0.8], [False] * 2), Target.parse("f1")).curve
+    assert nothing == [(0.9, 0.0, 0.0), (0.8, 0.0, 0.0)]
+
+
 def test_a_target_that_only_a_later_threshold_reaches_is_not_promised_and_why():
     # 12 of the 40 surest are wrong and all others right: 388 of 400 alone would be enough
     right = np.ones(400, bool)

@@ -141,6 +141,21 @@ def test_the_precision_of_a_recall_is_that_of_the_baseline(grid, recall, said):
     assert any("is known to about" in note for note in notes) == said
 
 
+def test_a_recall_of_the_positive_label_is_known_as_well_as_its_own_items_allow(grid):
+    study = read_study([grid])
+    ok = {"precision": 0.97, "recall": 0.99, "f1": 0.98, "support": 575}
+    fraud = {"precision": 0.7, "recall": 0.56, "f1": 0.62, "support": 25}
+    scores = {**fraud, "labels": {"fraud": fraud, "ok": ok}}
+    del scores["support"]
+    runs = [
+        replace(run, result=run.result | {"scores": {study.split: scores}}) for run in study.runs
+    ]
+    notes = list_notes(replace(study, runs=tuple(runs)), group_runs(study), None)
+    # 1.96 · √(0.56 · 0.44 / 25)
+    said = "25 gold items of fraud, so a recall of 56.0% is known to about ±19.5 points"
+    assert any(said in note for note in notes)
+
+
 def test_a_variance_that_was_cut_at_0_is_not_called_0(grid):
     study = read_study([grid])
     groups = group_runs(study)

@@ -8,6 +8,7 @@ from softf1.experiments.search import check_losses
 from softf1.recipe import check_recipe, read_recipe, with_values
 from softf1.scaffold import propose_recipe
 from softf1.scaffold.sections import SCRATCH
+from softf1.training.datasets import read_parts
 from softf1.training.dry_run import describe_cost, describe_run
 from softf1.training.run import train_run
 from tests.recipe.test_shipped_runs import ROOM
@@ -118,6 +119,28 @@ def test_a_tagged_file_for_bert_mrc_gets_a_query_for_each_label(here):
     made = propose_recipe([write(here, "train.conll", files.tagged())], task="mrc_ner")
     assert made.recipe.task.options["queries"].keys() == {"LOC", "PER"}
     check_recipe(made.recipe)
+
+
+@pytest.mark.parametrize("task", ["span_ner", "mrc_ner"])
+@pytest.mark.parametrize("before", ["O", "B-LOC"])
+def test_tags_that_do_not_fit_their_scheme_are_repaired(task, before, here):
+    odd = f"it {before}\nsaw O\nAda {before}\nMoss I-PER\n"
+    paths = [
+        write(here, "train.conll", files.tagged()),
+        write(here, "dev.conll", f"{files.tagged()}\n{odd}"),
+    ]
+    made = propose_recipe(paths, task=task)
+    assert made.recipe.task.options["repair"] is True
+    assert "# dev.conll: 1 sentence has tags that BIO does not allow" in made.text
+    assert len(read_parts(made.recipe)["dev"]) == (41 if task == "span_ner" else 82)
+    wanted = (
+        rf"dev.conll:\d+: wanted a tag that can follow '{before}' in BIO, got 'I-PER'; task.repair"
+    )
+    with pytest.raises(InputError, match=wanted):
+        read_parts(with_values(made.recipe, {"task.repair": False}))
+    valid = propose_recipe(paths[:1], task=task)
+    assert "repair" not in valid.recipe.task.options
+    assert "repair" not in propose_recipe(paths).recipe.task.options  # of a tagger
 
 
 def test_encoder_follows_the_language_and_what_is_installed(here, monkeypatch):

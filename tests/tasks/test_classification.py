@@ -1,8 +1,11 @@
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
 
 from softf1.cli.show import format_scores
+from softf1.data.counts import negative_label
 from softf1.data.examples import PairExample, TextExample
 from softf1.models.encoders import build_model, make_tokenizer
 from softf1.tasks.base import join
@@ -107,6 +110,28 @@ def test_several_labels_each(tokenizer):
     assert scores[task.primary_metric] == scores["subset_accuracy"] == 1.0
 
 
+@pytest.mark.parametrize(
+    ("labels", "positive"),
+    [
+        ("a z z", "a"),  # the rarer one, wherever it is in the alphabet
+        ("a a z", "z"),
+        ("1 1 0", "1"),  # a name that means yes
+        ("no yes yes", "yes"),
+        ("a b c", None),
+    ],
+)
+def test_the_positive_label_is_the_one_that_softf1_stats_counts(tokenizer, labels, positive):
+    examples = [TextExample("Ann", (label,), line=1) for label in labels.split()]
+    task, _ = fitted(examples, tokenizer)
+    assert task.positive_label == positive
+    if positive is not None:
+        assert negative_label(Counter(labels.split())) != positive
+
+
+def test_a_model_from_before_keeps_its_positive_label():
+    assert make_task("classification", labels=("a", "z")).positive_label == "z"
+
+
 def test_the_positive_label_of_two_is_the_headline(tokenizer):
     task, _ = fitted(PAIRS, tokenizer, "pairs")
     # 1 of 2 predicted positives is right, the only gold one is found: P 1/2, R 1, F 2/3.
@@ -144,7 +169,8 @@ def test_unlabelled_pairs_can_be_predicted(tokenizer):
 def test_thresholds_are_tuned_stored_and_used(tokenizer, tmp_path, multi_label):
     # Every positive has probability 0.3, every negative 0.1: nothing is found at 0.5.
     examples = TEXTS * 10
-    task, features = fitted(examples, tokenizer, multi_label=multi_label)
+    positive = None if multi_label else "work"
+    task, features = fitted(examples, tokenizer, multi_label=multi_label, positive=positive)
     gold = np.array([e.labels[0] == "work" for e in examples], float)
     p = 0.1 + 0.2 * gold
     logits = np.log(p / (1 - p))

@@ -1,5 +1,6 @@
 """Targets of every kind of task: who takes which, what is stored, what abstaining leaves out."""
 
+import json
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -13,6 +14,7 @@ from softf1.metrics.schemes import SCHEMES, encode_spans, find_invalid
 from softf1.models.tokenizers import Layout
 from softf1.tasks import load_task, make_task, save_task
 from softf1.tasks.qa import QA
+from softf1.training.predict import abstention
 
 PRECISE = Target.parse("precision>=0.9")
 
@@ -127,8 +129,25 @@ def test_the_positive_label_of_two_gets_a_threshold(text, tmp_path):
     left = [own.abstain(one) for one in decided]
     assert {one["label"] for one in left} == {"yes", None}
     assert all(one.get("abstained", False) == (one["label"] is None) for one in left)
+    assert own.abstains
+    assert not own.tune(logits, features, examples).abstains
     same, _ = task.operate(logits, features, examples, {"yes": Target.parse(text)})
     assert same == own
+
+
+def test_a_tuned_threshold_is_not_one_to_abstain_by(tmp_path):
+    task, features, logits, examples = binary()
+    tuned = task.tune(logits, features, examples)
+    for one in (tuned, replace(tuned, thresholds=(0.3,))):
+        assert one.thresholds
+        save_task(one, tmp_path)
+        assert not load_task(tmp_path).abstains
+        with pytest.raises(InputError, match="wanted a model with confidence thresholds"):
+            abstention(load_task(tmp_path))
+    saved = json.loads((tmp_path / "softf1.json").read_text("utf-8"))
+    del saved["for_target"]  # written by version 0.2.0
+    (tmp_path / "softf1.json").write_text(json.dumps(saved), "utf-8")
+    assert load_task(tmp_path).thresholds == (0.3,)
 
 
 def test_cost_of_a_missed_one_lowers_the_threshold():

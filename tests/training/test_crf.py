@@ -1,6 +1,7 @@
 """A tagger with a CRF, from training to a saved model."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -49,6 +50,22 @@ def test_nothing_is_tuned_with_it_and_a_note_says_so(tmp_path, capsys, decoder, 
     assert bool(list((tmp_path / "run").glob("predictions.*.tuned.jsonl"))) == tuned
     shown = capsys.readouterr()
     assert ("note: nothing is tuned on dev" in shown.out + shown.err) != tuned
+
+
+def test_the_score_of_a_pipeline_is_in_the_result_and_on_the_card(tmp_path):
+    result, data = train(tmp_path / "run")
+    model, task, tokenizer = load_model(tmp_path / "run")
+    alone = replace(task, decoder="argmax")
+    features = task.encode(data["test"], tokenizer)
+    found = evaluate(model, alone, features, data["test"], tokenizer, device="cpu")
+    score = result["pipeline_scores"]["test"]
+    assert score == pytest.approx(found.scores["f1"])
+    assert 0 < score <= result["scores"]["test"]["f1"]
+    card = (tmp_path / "run/model/README.md").read_text("utf-8")
+    own = f"where softf1 has {result['scores']['test']['f1']:.4f}."
+    assert f"So a pipeline has f1 {score:.4f} on test, {own}" in card
+    result, _ = train(tmp_path / "other", decoder="argmax")
+    assert "pipeline_scores" not in result
 
 
 def test_with_consistency_and_an_adversarial_step(tmp_path):

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from softf1.data.examples import QAExample
+from softf1.data.examples import QAExample, TaggedSentence
 from softf1.data.splits import text_of
 from softf1.errors import InputError
 from softf1.recipe import read_recipe, with_values
@@ -224,3 +224,12 @@ def test_files_of_a_tagger_with_a_scheme_are_checked_before_it_is_fitted(tmp_pat
         InputError, match=r"dev\.txt:1: wanted O or a tag of .* got .PER. for the word .Ada."
     ):
         read_parts(recipe)
+
+
+def test_a_dev_part_that_repeated_texts_make_small_is_noted():
+    words = [f"w{number}" for number in range(10)]
+    train = [TaggedSentence((word,), ("O",), 1) for word in (*words, *["same"] * 90)]
+    found = load_datasets(make_recipe(), {"train": train})
+    assert len(found.examples["dev"]) < 5
+    assert any("instead of 10.0%, because equal texts stay together" in n for n in found.notes)
+    assert not any("stay together" in n for n in load_datasets(make_recipe(), make_data()).notes)

@@ -218,7 +218,7 @@ def test_the_card_says_what_was_tuned(case, tmp_path):
 
 @pytest.mark.parametrize("case", [("classification", {}, "bert")], indirect=True)
 def test_the_card_of_a_binary_task_names_its_threshold(case, tmp_path):
-    text = card_of(case, tmp_path / "model", thresholds=(0.25,))
+    text = card_of(case, tmp_path / "model", positive="work", thresholds=(0.25,))
     assert "`work` is predicted from a probability of 0.25 up" in text
 
 

@@ -13,7 +13,7 @@ from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 from softf1.data._text import read_text
-from softf1.data.problems import Problems, RecordError
+from softf1.data.problems import Problems, RecordError, say_setting
 from softf1.errors import InputError
 
 if TYPE_CHECKING:
@@ -302,7 +302,7 @@ class _Window:
                 _refuse(error, self.path, self.where(), whole=self.text)
             if len(self.text) - self.at > 2 * self.limit:
                 message = f"wanted values of at most {self.limit:,} characters, got a longer one"
-                hint = "max_line=NUMBER allows more"
+                hint = f"{say_setting('max_line', 'NUMBER')} allows more"
                 raise InputError(f"{message}; {hint}", path=self.path, line=self.where().line)
         own, line = self.text[self.at : end], self.where().line
         _check_surrogates(value, own, self.path, line)

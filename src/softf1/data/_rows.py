@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from softf1.data._json import parse_json, stream
 from softf1.data._text import lines
 from softf1.data.examples import PairExample, TextExample
-from softf1.data.problems import Problems, RecordError, short
+from softf1.data.problems import Problems, RecordError, say_setting, short
 from softf1.errors import InputError
 
 if TYPE_CHECKING:
@@ -67,22 +67,31 @@ def guess_task(names: Iterable[str]) -> str | None:
 
 
 def find_columns(
-    names: Sequence[str], asked: Mapping[str, Column], path: Path | str, line: int
+    names: Sequence[str],
+    asked: Mapping[str, Column],
+    path: Path | str,
+    line: int,
+    *,
+    labelled: bool = False,
 ) -> dict[str, str]:
     """Finds the column of each role; optional roles without a column are left out.
+
+    The label is optional unless `labelled`.
 
     >>> find_columns(["idx", "Sentence", "label"], {"text": None, "label": 2}, "a.tsv", 1)
     {'text': 'Sentence', 'label': 'label'}
     """
     columns = {}
+    optional = ("id",) if labelled else OPTIONAL
     for role, column in asked.items():
         name = _find(names, role, column)
         if name is not None:
             columns[role] = name
-        elif column is not None or role not in OPTIONAL:
-            told = f"{column!r} for the {role}" if column is not None else f"for the {role}"
-            there = ", ".join(names) or "none"
-            hint = "" if column is not None else f"; choose one with {role}=NAME or {role}=NUMBER"
+        elif column is not None or role not in optional:
+            told, hint, there = f"{column!r} for the {role}", "", ", ".join(names) or "none"
+            if column is None:
+                told = f"for the {role} ({', '.join(USUAL[role][:2])}, …)"
+                hint = f"; choose one by name or number with {say_setting(role, 'NAME')}"
             message = f"wanted a column {told}, got the columns {there}{hint}"
             raise InputError(message, path=path, line=line)
     if len(set(columns.values())) < len(columns):
@@ -186,7 +195,9 @@ def _split_quoted(
             size += len(line)
             if size > problems.max_line and len(taken) > 1:
                 message = f"wanted rows of at most {problems.max_line:,} characters, got a longer"
-                hint = "is a quotation mark missing? max_line=NUMBER allows more"
+                hint = (
+                    f"is a quotation mark missing? {say_setting('max_line', 'NUMBER')} allows more"
+                )
                 raise InputError(f"{message}; {hint}", path=path, line=taken[0])
             yield f"{line}\n"
 

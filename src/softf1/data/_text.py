@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from softf1.data.problems import Problems, RecordError
+from softf1.data.problems import Problems, RecordError, say_setting
 from softf1.errors import InputError
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def read_chunks(path: Path | str, problems: Problems) -> Iterator[bytes]:
             size += len(data)
             if packed and size > problems.max_unpacked:
                 message = f"wanted a gzip file of at most {problems.max_unpacked:,} bytes unpacked"
-                hint = "max_unpacked=BYTES allows more"
+                hint = f"{say_setting('max_unpacked', 'BYTES')} allows more"
                 raise InputError(f"{message}, got more; {hint}", path=path)
             yield _drop_bom(data, path) if first else data
             first = False
@@ -190,7 +190,8 @@ def _too_long(
     wanted: str, path: Path | str, problems: Problems, *, line: int | None = None
 ) -> InputError:
     message = f"wanted {wanted} at most {problems.max_line:,} bytes, got more"
-    return InputError(f"{message}; max_line=BYTES allows more", path=path, line=line)
+    hint = f"{say_setting('max_line', 'BYTES')} allows more"
+    return InputError(f"{message}; {hint}", path=path, line=line)
 
 
 def _drop_bom(data: bytes, path: Path | str) -> bytes:

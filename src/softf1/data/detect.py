@@ -115,6 +115,9 @@ def detect_in_format(
     return Detected(format_name, found.task, "as told", own)
 
 
+HOW = "--set text=NAME --set label=NAME (in a recipe, task.reader.text and task.reader.label)"
+
+
 def _advise(start: str) -> str:
     """A hint for a file that fits no format: name the columns if it is a table."""
     header, _, rest = start.strip().partition("\n")
@@ -126,7 +129,7 @@ def _advise(start: str) -> str:
     if len(names) < 2 or row.count(between) < len(names) - 1:
         return "; name the format with --format"
     columns = ", ".join(short(name) for name in names)
-    return f"; if its columns are {columns}, say which: --set text=NAME --set label=NAME"
+    return f"; if its columns are {columns}, say which: {HOW}"
 
 
 def _told(start: str, told: Mapping[str, object]) -> Detected | None:

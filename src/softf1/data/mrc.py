@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from softf1.data._json import Node, load_document, stream
 from softf1.data.examples import Format, MrcExample, Span, SpanSentence, TaggedSentence
@@ -109,7 +109,9 @@ def find_spans(
         if detected is None:
             raise InputError("wanted tags of a scheme such as BIO, got plain labels", path=path)
         scheme = detected.name
-    for sentence in convert(sentences, source=scheme, repair=repair, path=path, problems=problems):
+    how: Any = {"repair": repair, "path": path, "problems": problems}
+    remedy = "task.repair=true takes the span that conlleval would see"
+    for sentence in convert(sentences, source=scheme, remedy=remedy, **how):
         yield sentence, decode_strict(sentence.tags, scheme)
 
 

@@ -29,10 +29,13 @@ def iterate(
         characters: Every character of the line is a word (Chinese, one tag per character).
         problems: Decides about bad lines; None raises at the first.
     """
-    problems = problems or Problems()
+    problems, skipped = problems or Problems(), False
     for number, line in lines(path, problems):
         if not line.strip():
+            skipped = True
             continue
+        if skipped:
+            problems.note(f"{path}: empty lines are skipped; the id is the number of the line")
         if task == TaggedSentence.task:
             words = "".join(line.split()) if characters else line.split()
             yield TaggedSentence(tuple(words), (), number)

@@ -47,6 +47,15 @@ class RecordError(InputError):
         super().__init__(message, path=path, line=line)
 
 
+def say_setting(name: str, value: str) -> str:
+    """Says how an option of the reader is set: on the command line, and in a recipe.
+
+    >>> say_setting("text", "NAME")
+    '--set text=NAME (in a recipe, task.reader.text=NAME)'
+    """
+    return f"--set {name}={value} (in a recipe, task.reader.{name}={value})"
+
+
 @dataclass(eq=False)
 class Problems:
     """Handles bad records, and counts the skipped ones by reason.
@@ -65,6 +74,7 @@ class Problems:
         changes: Repaired records by what was done.
         first: The first few messages of each reason.
         notes: Remarks, each once.
+        labelled: Whether a table without a column of labels is an error.
         unique: Whether a repeated id is a bad record; readers then keep all ids in memory.
         most_ids: How many ids are kept to find repeated ones; None keeps all.
         max_line: The most bytes of a line, of a sentence in columns, or of a value in JSON.
@@ -75,6 +85,7 @@ class Problems:
 
     on_error: OnError = "raise"
     _: KW_ONLY
+    labelled: bool = False
     unique: bool = True
     most_ids: int | None = None
     max_line: int = MAX_LINE

@@ -76,7 +76,7 @@ class RowReader:
         label_separator: str | None,
         problems: Problems,
     ) -> None:
-        self.columns = find_columns(names, asked, path, line)
+        self.columns = find_columns(names, asked, path, line, labelled=problems.labelled)
         self.label_separator, self.problems = label_separator, problems
         self.ids: set[str] = set()
         if any(asked[role] is None for role in self.columns):

@@ -51,6 +51,7 @@ def convert(
     repair: bool = False,
     path: Path | str | None = None,
     problems: Problems | None = None,
+    remedy: str = "",
 ) -> Iterator[TaggedSentence]:
     """Checks tags against their scheme and converts them to another.
 
@@ -62,6 +63,7 @@ def convert(
             counted as a change; otherwise it is an error that names its line.
         path: The file, for errors.
         problems: Decides about invalid sentences; None raises at the first.
+        remedy: What the error adds where `repair` would help.
     """
     problems = problems or Problems()
     source, target = _scheme(source), _scheme(target or source)
@@ -74,9 +76,11 @@ def convert(
                 valid |= pairs
             else:
                 line, message = sentence.line + invalid[0].index, invalid[0].message
-                error = RecordError("invalid tags", message, path=path, line=line)
                 # Spans can be read only if every tag has a prefix of some scheme.
-                if not (repair and all(map(LENIENT.has, tags))):
+                repairable = all(map(LENIENT.has, tags))
+                hint = f"; {remedy}" if remedy and repairable and not repair else ""
+                error = RecordError("invalid tags", message + hint, path=path, line=line)
+                if not (repair and repairable):
                     problems.add(error)
                     continue
                 problems.change("tags repaired", str(error))

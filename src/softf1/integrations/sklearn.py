@@ -71,7 +71,8 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         dev_share: The share of the data that is put aside.
         tune: Whether `predict` decides by thresholds or biases tuned on that share.
         metric: The score that chooses the epoch: `f1`, `macro_f1`, `accuracy`,
-            `subset_accuracy`; by default F1 of the second class of two, macro F1 of more.
+            `subset_accuracy`; by default macro F1, of two classes the F1 of the one named 1, true,
+            yes or the like, or else of the rarer one.
         adversarial: Size of an adversarial step on the word embeddings, relative to their scale:
             a recipe's `train.adversarial_relative`, since `encoder` may be of any scale. (The
             absolute size, `adversarial` of the Trainer and of Lightning, is

@@ -152,8 +152,15 @@ def _is_complete(x: Tensor, labels: Tensor, ignore_index: int) -> bool:
     return bool(-torch.inf < lowest <= highest < torch.inf)
 
 
+def check_tensor(name: str, value: object) -> None:
+    """Raises unless the value is a tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"wanted {name} as a tensor, got {type(value).__name__}")
+
+
 def check_logits(logits: Tensor) -> None:
-    """Raises unless logits are real floating-point numbers."""
+    """Raises unless logits are a tensor of real floating-point numbers."""
+    check_tensor("logits", logits)
     if not logits.is_floating_point():
         raise TypeError(f"wanted floating-point logits, got {logits.dtype}")
 
@@ -161,6 +168,7 @@ def check_logits(logits: Tensor) -> None:
 def check_shapes(logits: Tensor, target: Tensor, mask: Tensor | None) -> bool:
     """Returns True for softmax, False for sigmoid; raises if the shapes fit neither."""
     check_logits(logits)
+    check_tensor("target", target)
     if logits.dim() == 0 or (logits.dim() == 1 and target.shape == logits.shape != (1,)):
         raise ValueError(
             f"wanted logits (..., C) with the classes last, {_sizes(logits, target)}; "
@@ -268,7 +276,7 @@ def check_weight_values(weight: Tensor) -> None:
 
 def refuse_gradient(name: str, tensor: Tensor | None) -> None:
     """Raises if `tensor` requires a gradient, which a loss without one would leave None."""
-    if tensor is not None and tensor.requires_grad and torch.is_grad_enabled():
+    if getattr(tensor, "requires_grad", False) and torch.is_grad_enabled():
         raise ValueError(f"this loss has no gradient with respect to {name}: pass {name}.detach()")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from softf1.losses._core import Backend, Reduction, under_transform
+from softf1.losses._core import Backend, Reduction, check_tensor, under_transform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +40,7 @@ def use_kernel(
     Raises:
         ValueError: The kernel is forced and cannot run; the message says why.
     """
-    if backend == "torch" or (backend is None and not logits.is_cuda):
+    if backend == "torch" or (backend is None and not getattr(logits, "is_cuda", False)):
         return False
     reason = obstacle or _reason_against(logits, target, weight, reduction)
     if backend is None:
@@ -56,6 +56,8 @@ def _reason_against(
     weight: Tensor | Sequence[float] | None,
     reduction: Reduction,
 ) -> str | None:
+    check_tensor("logits", logits)
+    check_tensor("target", target)
     if not HAS_TRITON:
         return "Triton is not installed"
     if reduction == "sums" and torch.compiler.is_compiling():
@@ -103,10 +105,11 @@ class Shortcuts:
 
     def may_take(self, logits: Tensor) -> bool:
         """True if a call depends on the kind of the tensors only, not on their values."""
-        unseen = not self.looks_at_labels if logits.is_cuda else self.looks_at_labels is False
+        on_gpu = getattr(logits, "is_cuda", False)  # the loss itself refuses what is no tensor
+        unseen = not self.looks_at_labels if on_gpu else self.looks_at_labels is False
         return (
             unseen
-            and (logits.is_cuda or self.forced)
+            and (on_gpu or self.forced)
             and not torch.compiler.is_compiling()
             and not under_transform()
         )

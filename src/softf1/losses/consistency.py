@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from softf1.losses._core import (
     Reduction,
     check_shapes,
+    check_tensor,
     counted,
     plain_integers,
     reduce_rows,
@@ -59,6 +60,8 @@ def consistency_loss(
     >>> consistency_loss(a, a, torch.tensor([0]))
     tensor(0.)
     """
+    check_tensor("logits", logits)
+    check_tensor("other", other)
     if logits.shape != other.shape:
         raise ValueError(
             f"wanted two predictions of one shape, got {tuple(logits.shape)} and "

@@ -8,8 +8,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from itertools import count
+from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from softf1.metrics.counts import Floats, Ints
 
 CONFIDENCE = 0.95
 
@@ -55,6 +60,18 @@ def lower_bound(right: int, trials: int) -> float:
         else:
             high = middle
     return low
+
+
+def wilson_bound(right: Ints, trials: Ints) -> Floats:
+    """Returns the Wilson bound of each share: a quick approximation, never below `lower_bound`.
+
+    >>> wilson_bound(np.array([59]), np.array([59])).round(4)
+    array([0.9562])
+    """
+    z = NormalDist().inv_cdf(CONFIDENCE)
+    spread = z * np.sqrt(right * (trials - right) / trials + z**2 / 4)
+    bound: Floats = (right + z**2 / 2 - spread) / (trials + z**2)
+    return bound
 
 
 def fewest_all_right(least: float, level: float) -> int:

@@ -36,6 +36,7 @@ from softf1.metrics.binomial import (
     fewest_right,
     first_size,
     lower_bound,
+    wilson_bound,
 )
 from softf1.metrics.counts import Counts, Floats, Ints, Mask, check_numbers, ratios_of
 from softf1.metrics.crossfit import assign_folds, crossfit, pick_rule
@@ -239,6 +240,10 @@ class Point(NamedTuple):
             return None
         name = "precision" if self.target.startswith("precision") else "recall"
         what = f"{self.label}: " if self.label else ""
+        if not self.given:
+            return f"{what}{self.target} is not reached on dev, where nothing is predicted"
+        if name == "recall" and not self.gold:
+            return f"{what}{self.target} is not reached on dev, where there is nothing to find"
         got = f"{self.right:,} of {self.given if name == 'precision' else self.gold:,}"
         bound = self.bound or 0.0
         late = bound >= Target.parse(self.target).least  # it would pass, but one before it failed
@@ -377,7 +382,7 @@ def best_threshold(pool: Pool, *, target: Target) -> float:
 
 
 def walk(pool: Pool, target: Target, confidence: float = CONFIDENCE) -> tuple[float, bool]:
-    """Returns the last threshold that passes and True, or the closest to passing and False."""
+    """Returns the last threshold that passes and True, or the one with the best bound and False."""
     _, score, given, right = rank_steps(pool.score, pool.right)
     if not len(score):
         return 0.0, False
@@ -389,25 +394,49 @@ def walk(pool: Pool, target: Target, confidence: float = CONFIDENCE) -> tuple[fl
         return float(score[min(place, len(score) - 1)]), place < len(score)
     most, first = int(given[-1]), first_size(least, level)
     start = first if most >= first else min(most, fewest_all_right(least, level))
-
-    def test(sizes: Floats) -> tuple[list[int], Floats]:
-        """Returns the thresholds that keep these numbers of candidates, and their p-values."""
-        wanted = np.minimum(sizes.round().astype(np.int64), most)
-        places = np.unique(np.searchsorted(given, wanted)).tolist()
-        tails = [binomial_tail(int(right[one]), int(given[one]), least) for one in places]
-        return places, np.array(tails)
-
-    places, p_values = test(np.geomspace(start, most, STEPS))
+    sizes = np.minimum(np.geomspace(start, most, STEPS).round().astype(np.int64), most)
+    places = np.unique(np.searchsorted(given, sizes)).tolist()
+    p_values = [binomial_tail(int(right[one]), int(given[one]), least) for one in places]
     passed = int(np.argmax(np.append(p_values, math.inf) > level))  # until the first that fails
     if passed:
         return float(score[places[passed - 1]]), True
-    places, p_values = test(np.geomspace(1, most, STEPS))
-    return float(score[places[int(np.argmin(p_values))]]), False
+    return float(score[find_best_bound(right, given)]), False
+
+
+def find_best_bound(right: Ints, given: Ints) -> int:
+    """Returns the place with the highest `lower_bound`; of equal ones, the last.
+
+    The Wilson bound takes no time and is never below `lower_bound`. So the places are tried by
+    their Wilson bound, the highest first, until it is below the best bound that was found. Among
+    very many places with nearly the same bound, the first `STEPS` are enough.
+
+    >>> find_best_bound(np.array([1, 1, 2, 9, 9]), np.array([1, 2, 3, 21, 60]))  # 9 of 21
+    3
+    """
+    best, place = -1.0, 0
+    wilson = wilson_bound(right, given)
+    for one in np.lexsort((-given, -wilson))[:STEPS].tolist():
+        if wilson[one] <= best:
+            break
+        counts = int(right[one]), int(given[one])
+        # The tail tells whether the bound is higher; the bound itself takes 50 of them.
+        if best < 0 or binomial_tail(*counts, best) < 1 - CONFIDENCE:
+            best, place = lower_bound(*counts), one
+    return place
 
 
 def _curve(pool: Pool) -> list[tuple[float, float, float]]:
+    """Returns points of the curve: half of them spread over the right ones, half over all.
+
+    If few are right, recall changes only near the highest scores, which would get few points.
+    """
     _, score, given, right = rank_steps(pool.score, pool.right)
-    gold = max(1, int(pool.gold.sum()))
-    place = np.unique(np.linspace(0, max(0, len(score) - 1), POINTS).round().astype(int))
-    rows = np.stack([score, right / np.maximum(given, 1), right / gold], axis=1)
-    return [(float(t), float(p), float(r)) for t, p, r in rows[place[: len(score)]].round(6)]
+    if not len(score):
+        return []
+    halves = [
+        np.searchsorted(counts, np.linspace(min(1, counts[-1]), counts[-1], POINTS // 2).round())
+        for counts in (right, given)
+    ]
+    place = np.unique(np.concatenate(halves))
+    rows = np.stack([score, right / given, right / max(1, int(pool.gold.sum()))], axis=1)
+    return [(float(t), float(p), float(r)) for t, p, r in rows[place].round(6)]

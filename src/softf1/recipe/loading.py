@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -248,7 +249,7 @@ def load_toml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise InputError(
-            f"wanted text in UTF-8, got {error.reason}", path=path, line=line
+            f"wanted text in UTF-8, got {error.reason}{_point_to_new(path)}", path=path, line=line
         ) from error
     except RecursionError as error:
         raise InputError("wanted TOML, got too many nested brackets", path=path) from error
@@ -256,7 +257,15 @@ def load_toml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
         message, line = str(error), None
         if match := _AT_LINE.search(message):
             message, line = message[: match.start()], int(match[1])
+        message += _point_to_new(path)
         raise InputError(f"wanted TOML, got: {message}", path=path, line=line) from error
+
+
+def _point_to_new(path: Path) -> str:
+    """A hint for a file that may hold data, since its name is not that of a recipe."""
+    if path.suffix == ".toml":
+        return ""
+    return f"; for a data file, write a recipe first: softf1 new {shlex.quote(str(path))}"
 
 
 def find_lines(text: str) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from softf1.files import flatten
@@ -142,17 +143,30 @@ def _say_support(study: Study) -> str:
     """A note about the precision of a score on this many gold items."""
     run = next((run for run in study.runs if run.label == study.baseline), study.runs[0])
     scores = section(run.result, "scores", study.split)
-    labels = section(scores, "labels")
-    total = math.fsum(number(section(labels, name).get("support")) or 0.0 for name in labels)
-    recall = number(scores.get("recall"))
+    labels, recall = section(scores, "labels"), number(scores.get("recall"))
+    counted = _find_positive(scores) or list(labels)
+    total = math.fsum(number(section(labels, name).get("support")) or 0.0 for name in counted)
     if not total or recall is None or not 0 < recall < 1:
         return ""
     half = 1.96 * math.sqrt(recall * (1 - recall) / total)
     return (
-        f"The {study.split} set has {total:,.0f} gold items of {len(labels)} labels, so a recall "
+        f"The {study.split} set has {total:,.0f} gold items of "
+        f"{counted[0] if len(counted) == 1 else f'{len(counted)} labels'}, so a recall "
         f"of {show(recall, 'share')}% is known to about ±{show(half, 'share')} points. Paired "
         "differences are known more precisely than single scores."
     )
+
+
+def _find_positive(scores: Mapping[str, Any]) -> list[str]:
+    """The positive one of two labels, whose precision and recall are those of the task."""
+    labels = section(scores, "labels")
+    whole = [number(scores.get(key)) for key in ("precision", "recall")]
+    same = [
+        name
+        for name in labels
+        if [number(section(labels, name).get(key)) for key in ("precision", "recall")] == whole
+    ]
+    return same if len(labels) == 2 and len(same) == 1 else []
 
 
 _TESTS = ("difference", "low", "high", "p_holm")

@@ -171,4 +171,6 @@ def write_new(path: str, text: str) -> None:
         with new_file(Path(path), replace=False) as file:
             file.write(data)
     except FileExistsError as error:
-        raise InputError("wanted a new file, this one exists already", path=path) from error
+        raise InputError(
+            "wanted a new file, this one exists already: choose another with --out", path=path
+        ) from error

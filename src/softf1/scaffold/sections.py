@@ -180,9 +180,12 @@ def _task_options(survey: Survey) -> list[Line]:
         return _options_of_questions(survey)
     if labels_texts(survey):
         return _options_of_labels(survey)
+    lines = []
     if survey.nesting:
-        return [Line("nested", value=True, why=f"{survey.nesting}, but a word has one tag")]
-    return []
+        lines.append(Line("nested", value=True, why=f"{survey.nesting}, but a word has one tag"))
+    if survey.repairs:
+        lines.append(Line("repair", value=True, why=survey.repairs))
+    return lines
 
 
 def _options_of_questions(survey: Survey) -> list[Line]:

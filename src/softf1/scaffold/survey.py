@@ -23,6 +23,7 @@ from softf1.data.stats import (
     find_quantile,
     look_over,
 )
+from softf1.data.tags import convert
 from softf1.errors import InputError
 from softf1.options import look_up
 from softf1.tasks.registry import choose_file_kind, find_task, list_tasks
@@ -98,6 +99,7 @@ class Survey:
         language: The guessed language.
         encoder: The requested encoder.
         nesting: A sentence about spans that overlap, empty if none do.
+        repairs: A sentence about tags that the task must repair, empty if there are none.
         notes: Remarks for the user, one sentence each.
     """
 
@@ -111,6 +113,7 @@ class Survey:
     language: Language
     encoder: str | None
     nesting: str
+    repairs: str
     notes: tuple[str, ...]
 
 
@@ -147,13 +150,18 @@ def survey(
         describe_new_labels(train, other) for role, other in corpora.items() if role != "train"
     ]
     overlaps = find_overlaps({corpus.path: corpus.texts for corpus in corpora.values()})
+    kind = task or (_find_task_for_nested(train.task) if nesting else train.task)
+    repairs = ""
+    if hasattr(find_task(kind), "repair"):
+        each = (_describe_repairs(corpora[role], one) for role, one in detected.items())
+        repairs = next(filter(None, each), "")
     first = detected["train"]
     alike = all(
         (one.format, one.options) == (first.format, first.options) for one in detected.values()
     )
     return Survey(
         roles=roles,
-        task=task or (_find_task_for_nested(train.task) if nesting else train.task),
+        task=kind,
         format=train.format if alike else None,
         reader=first.options if alike else {},
         reason=first.reason,
@@ -162,6 +170,7 @@ def survey(
         language=guess_language(train.first),
         encoder=encoder,
         nesting=nesting,
+        repairs=repairs,
         notes=(*filter(None, unseen), *map(str, overlaps), *_find_outliers(train)),
     )
 
@@ -201,6 +210,20 @@ def _check_tags(corpus: Overview, detected: Detected, scheme: str | None) -> Non
     sentences = iterate(corpus.path, **_reading(detected))
     tagged = ((one.line, one.tags) for one in sentences if isinstance(one, TaggedSentence))
     check_tags(tagged, scheme, corpus.path)
+
+
+def _describe_repairs(corpus: Overview, detected: Detected) -> str:
+    """A sentence about tags of a file that its scheme does not allow; empty if there are none."""
+    if corpus.counts.scheme is None:
+        return ""
+    problems, sentences = Problems(), iterate(corpus.path, **_reading(detected))
+    tagged = (one for one in sentences if isinstance(one, TaggedSentence))
+    for _ in convert(tagged, source=corpus.counts.scheme, repair=True, problems=problems):
+        pass
+    wrong = problems.changes.total()
+    many = "1 sentence has" if wrong == 1 else f"{wrong:,} sentences have"
+    said = f"{corpus.path}: {many} tags that {corpus.counts.scheme} does not allow"
+    return said if wrong else ""
 
 
 def _reading(detected: Detected) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from softf1.data.counts import negative_label
 from softf1.data.examples import PairExample, TextExample
 from softf1.errors import InputError
 from softf1.models.encoders import Head, find_output
@@ -64,8 +65,8 @@ class Classification(LabelTask):
 
     Attributes:
         multi_label: Any number of labels per text (sigmoids); otherwise exactly one (softmax).
-        positive: The label whose F1 is the primary metric if there are two; None is the last in
-            sorted order ("1" of "0" and "1", "yes" of "no" and "yes").
+        positive: The label whose F1 is the primary metric if there are two; None is the one named
+            1, true, yes or the like, or else the rarer one in train, as `softf1 stats` counts.
         metric: The primary metric; None is F1 of the positive label with two labels, macro F1
             with more, micro F1 with several labels per text.
         format: Format of the files; None detects it.
@@ -77,6 +78,8 @@ class Classification(LabelTask):
         biases: Added to the logits before the argmax, one per label; tuned on dev.
         bars: The minimum confidence of each label, chosen on dev; `abstain` leaves out
             predictions below it.
+        for_target: Whether a precision, recall or cost (`eval.target`) chose the thresholds;
+            `abstain` then leaves out, of two labels, the one that is not positive.
     """
 
     multi_label: bool = False
@@ -89,6 +92,7 @@ class Classification(LabelTask):
     thresholds: tuple[float, ...] = field(default=(), metadata={"learned": True})
     biases: tuple[float, ...] = field(default=(), metadata={"learned": True})
     bars: dict[str, float] = field(default_factory=dict, metadata={"learned": True})
+    for_target: bool = field(default=False, metadata={"learned": True})
 
     kind = file_kind = "classification"
     summary = "one label or several for each text"
@@ -147,7 +151,12 @@ class Classification(LabelTask):
         """Returns the task with the labels of the training data, sorted."""
         labels = tuple(sorted(features.names["labels"]))
         self._check_labels(labels)
-        return replace(self, labels=labels)
+        task = replace(self, labels=labels)
+        if self.positive is not None or task.positive_label is None:
+            return task
+        counts = task.class_counts(features)["labels"].tolist()
+        negative = negative_label(Counter(dict(zip(labels, counts, strict=True))))
+        return replace(task, positive=next(label for label in labels if label != negative))
 
     def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
         """Builds the encoder with a linear layer over its vector for the whole text."""
@@ -179,8 +188,8 @@ class Classification(LabelTask):
 
     @property
     def abstains(self) -> bool:
-        """Whether a text can be left without a label, by a threshold or a bar."""
-        return self.multi_label or bool(self.bars or self.thresholds)
+        """Whether a text can be left without a label, by a bar or by a threshold for a target."""
+        return self.multi_label or bool(self.bars or (self.thresholds and self.for_target))
 
     def abstain(self, prediction: Prediction) -> Prediction:
         """Drops a label below its bar; without bars, of two labels the one that is not positive."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from softf1.data.problems import Problems
 from softf1.errors import InputError
 from softf1.metrics.biases import tune_biases
 from softf1.metrics.classification import (
@@ -33,7 +34,8 @@ from softf1.tasks.base import DIGITS, IGNORE, by_item, describe_counts, to_proba
 from softf1.tasks.rows import Ints, TextTask, rows, take
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -80,6 +82,16 @@ class LabelTask(TextTask):
         """The label whose F1 is the metric if each text has one of two; otherwise None."""
         binary = len(self.labels) == 2 and not self.multi_label
         return (self.positive or self.labels[-1]) if binary else None
+
+    def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[Any]:
+        """Reads labelled texts; a table without a column of labels is an error."""
+        problems = problems or Problems()
+        problems.labelled = True
+        return super().read(path, problems)
+
+    def read_input(self, path: Path | str, problems: Problems | None = None) -> Iterator[Any]:
+        """Reads texts to predict on; they need no labels."""
+        return super().read(path, problems)
 
     def make_targets(self, features: Features, index: Ints | None = None) -> NDArray[Any]:
         """Returns targets of all texts, or of some: (B,) label ids, or (B, C) of 0 and 1.
@@ -163,11 +175,11 @@ class LabelTask(TextTask):
         else:
             right = self.make_targets(features, index)
             biases = tune_classes(rows, right, metric=self.primary_metric, beta=beta)
-            return self.changed(thresholds=(), biases=biases), []
+            return self.changed(thresholds=(), biases=biases, for_target=False), []
         tuned = tune_thresholds(scores, gold, average=average, beta=beta)
         kept = tuned.thresholds if tuned.rule == "default" else _lower(tuned.thresholds)
         points = list_points(tuned, scores, gold, labels=labels, target=target)
-        return self.changed(thresholds=kept, biases=()), points
+        return self.changed(thresholds=kept, biases=(), for_target=False), points
 
     def _read_labelled(
         self, logits: Logits, features: Features
@@ -209,7 +221,7 @@ class LabelTask(TextTask):
         alone = isinstance(target, Target) or set(target) == {positive}
         if self.multi_label or (positive is not None and alone):
             thresholds, points = self._choose_thresholds(scores, gold, target)
-            return self.changed(thresholds=thresholds), points
+            return self.changed(thresholds=thresholds, for_target=True), points
         given = self.decide(rows)
         names = features.names["labels"]
         right = [names[features["label"][at]] for at in features["label_at"][index]]

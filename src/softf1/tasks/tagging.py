@@ -413,6 +413,11 @@ class Tagging(TextTask):
         rows = by_word(logits["logits"], logits, features)
         return decode_sequences(rows, logits["transitions"][0], features["sentence"])
 
+    @property
+    def in_pipeline(self) -> Self | None:
+        """The task as a pipeline of transformers decides; None if that makes no difference."""
+        return None if self.decoder == "argmax" else replace(self, decoder="argmax")
+
     def details(self, prediction: Prediction) -> dict[str, Any]:
         """Returns the spans of the tags, as a prediction line shows them."""
         if self.spans is None:

@@ -39,6 +39,7 @@ def write_card(
         *_usage(text, own=own),
         "## From logits to decisions",
         *text.decision,
+        *_in_pipeline(result),
         *_points(result),
         *_training(recipe, result),
         *_limits(text, result),
@@ -121,6 +122,14 @@ def _scores(task: Task, result: Mapping[str, Any]) -> Iterator[str]:
     if rows:
         yield f"Scores of each label, on {split}:"
         yield table(["label", "precision", "recall", "F1", "support"], rows)
+
+
+def _in_pipeline(result: Mapping[str, Any]) -> Iterator[str]:
+    """The score of a pipeline of transformers, if it decides otherwise than softf1."""
+    if scores := result.get("pipeline_scores"):
+        split, metric = ("test" if "test" in scores else "dev"), result["headline"]
+        score, own = scores[split], result["scores"][split][metric]
+        yield f"So a pipeline has {metric} {score:.4f} on {split}, where softf1 has {own:.4f}."
 
 
 def table(heads: list[str], rows: list[list[Any]]) -> str:

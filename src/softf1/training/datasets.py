@@ -93,16 +93,19 @@ def split_parts(
     """Splits dev from train if there is none, and counts examples; no part may be empty.
 
     Returns:
-        A sentence about texts that are in two parts, if there are any.
+        Sentences about texts that are in two parts, and about a dev part that is too small.
     """
     if not examples.get("train"):
         path = sources.get("train", {}).get("path")
         raise InputError("wanted examples to use as train, got none", path=path)
     if section.folds is not None:
         take_fold(examples, sources, section)
+    small = ""
     if "dev" not in examples:
         take_dev(examples, sources, section.dev_share)
+        small = _note_small_dev(len(examples["dev"]), len(examples["train"]), section.dev_share)
     notes = drop_leaks(examples) if section.drop_leaks else find_leaks(examples)
+    notes += [small] if small else []
     for name, own in examples.items():
         sources[name]["examples"] = len(own)
         if not own:
@@ -178,6 +181,21 @@ def _read(recipe: Recipe, task: Task) -> tuple[dict[str, list[Any]], dict[str, d
     paths = {name: path for name in SPLITS if (path := getattr(recipe.task, name))}
     sources = {name: {"path": path, "sha256": hash_path(path)} for name, path in paths.items()}
     return {name: list(task.read(path)) for name, path in paths.items()}, sources
+
+
+def _note_small_dev(dev: int, train: int, share: float) -> str:
+    """A sentence if dev is far smaller than the recipe says.
+
+    >>> _note_small_dev(10, 390, 0.1)
+    'dev has 10 of 400 examples, 2.5% instead of 10.0%, because equal texts stay together'
+    >>> _note_small_dev(39, 361, 0.1)
+    ''
+    """
+    got = dev / (dev + train)
+    if got > share / 2:
+        return ""
+    shares = f"{got:.1%} instead of {share:.1%}"
+    return f"dev has {dev} of {dev + train} examples, {shares}, because equal texts stay together"
 
 
 def take_dev(examples: dict[str, list[Any]], sources: dict[str, Any], share: float) -> None:

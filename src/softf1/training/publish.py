@@ -9,6 +9,7 @@ leave it out. Decisions that no bias can express are in the config, under `softf
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -175,6 +176,10 @@ def _left_over(task: Any, *, folded: bool) -> dict[str, Any]:
 
 def _check_files(folder: Path) -> None:
     """Raises if weights or tokenizer changed: predictions would silently differ."""
+    if [path.name for path in folder.iterdir()] == [FILE]:  # as grid.drop_weights leaves it
+        message = "wanted a model, got a run that kept no weights (--no-models, or a tuning trial)"
+        again = f"softf1 train {shlex.quote(str(folder.parent / 'recipe.toml'))} trains it again"
+        raise InputError(f"{message}; {again}", path=folder)
     for name, known in read_files(folder).items():
         wrong = check_file(folder / name, known)
         if wrong:

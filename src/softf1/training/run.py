@@ -246,6 +246,9 @@ def _write_results(trainer: Trainer, logits: dict[str, Logits], start: float) ->
     trainer.state.evaluate_seconds += monotonic() - start
     scores = {name: own.scores for name, own in plain.items()}
     result = describe_result(trainer, scores=scores, tuned=tuned, collapsed=collapsed)
+    in_pipeline: Task | None = getattr(task, "in_pipeline", None)
+    if in_pipeline is not None:
+        result["pipeline_scores"] = _score_all(trainer, in_pipeline, logits)
     if points:
         result["operating_points"] = [point.describe() for point in points]
     publish_model(
@@ -263,6 +266,15 @@ def _write_results(trainer: Trainer, logits: dict[str, Logits], start: float) ->
             "there was not enough memory to measure the headroom; softf1 headroom tries again"
         )
     return {**result, "warnings": trainer.monitor.warnings}
+
+
+def _score_all(trainer: Trainer, task: Task, logits: dict[str, Logits]) -> dict[str, float]:
+    """The primary score of each split, as `task` decides."""
+    data, found = trainer.datasets, {}
+    for name, own in logits.items():
+        predictions = task.decode(own, data.features[name], data.examples[name])
+        found[name] = read_score(task.score(predictions, data.examples[name]), trainer.metric)
+    return found
 
 
 def _is_finite(logits: Logits) -> bool:
