@@ -124,7 +124,7 @@ def test_a_rate_for_pretrained_weights_is_noted_where_there_are_none(bert):
     assert resolve_auto(with_values(low, {"encoder.name": str(bert)}), datasets)[2] == []
 
 
-@pytest.mark.parametrize(("positive", "loss"), [("bad", "wce"), ("good", "ce"), (None, "ce")])
+@pytest.mark.parametrize(("positive", "loss"), [("bad", "wce"), ("good", "ce"), (None, "wce")])
 def test_auto_asks_which_of_two_labels_is_positive(positive, loss):
     task = {"kind": "classification"} | ({"positive": positive} if positive else {})
     recipe = make_recipe(task, encoder={"name": "textcnn"}, loss={"name": "auto"})

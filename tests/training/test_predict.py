@@ -55,7 +55,8 @@ def test_thresholds_of_the_model_are_used(case):
     model, task, tokenizer = load(case)
     examples = [TextExample("Ann works", (), line=1)]
     for threshold, label in ((0.0, "work"), (1.1, "travel")):
-        strict = Loaded(model, replace(task, thresholds=(threshold,)), tokenizer)
+        own = replace(task, positive="work", thresholds=(threshold,))
+        strict = Loaded(model, own, tokenizer)
         (line,) = told(predict_lines(strict, examples))
         assert line["label"] == label
         assert "gold" not in line

@@ -305,7 +305,7 @@ class Trainer:
         self.processes.track({f"dev/{self.metric}": score}, state.step)
         self.display.say(
             f"epoch {epochs:.2f} · step {state.step:,} · dev {self.metric} {100 * score:.2f}"
-            f"{' · best so far' if better else ''}"
+            f"{' · best so far' if kept else ''}"
         )
         if kept:
             state.best, state.best_step, state.best_epoch = score, state.step, epochs
