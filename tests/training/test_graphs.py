@@ -342,18 +342,24 @@ def test_compiling_changes_no_more_than_rounding(batch, bert, tmp_path):
     close(found["graphs"], found["off"], rel=5e-2)
 
 
-@gpu
-def test_a_run_goes_on_with_graphs(bert, tmp_path, monkeypatch):
-    recipe, data = case("tagging-batch", bert, max_steps=30, checkpoint_seconds=0.0)
-    train_run(recipe, tmp_path / "whole", data=data, quiet=True)
+def stop_and_go_on(recipe, data, folder, monkeypatch):
+    """Trains in one go, and again with a stop at the first evaluation; returns both folders."""
+    whole, stopped = folder / "whole", folder / "stopped"
+    train_run(recipe, whole, data=data, quiet=True)
     with monkeypatch.context() as patch:
         patch.setattr("softf1.training.trainer.Trainer.keep_best", None)
         with pytest.raises(TypeError):
-            train_run(recipe, tmp_path / "run", data=data, quiet=True)
-    train_run(recipe, tmp_path / "run", data=data, resume=True, quiet=True)
+            train_run(recipe, stopped, data=data, quiet=True)
+    train_run(recipe, stopped, data=data, resume=True, quiet=True)
+    return whole, stopped
+
+
+@gpu
+def test_a_run_goes_on_with_graphs(bert, tmp_path, monkeypatch):
+    recipe, data = case("tagging-batch", bert, max_steps=30, checkpoint_seconds=0.0)
     losses = [
-        [line["loss"] for line in read_metrics(tmp_path / name) if line["event"] == "step"]
-        for name in ("whole", "run")
+        [line["loss"] for line in read_metrics(one) if line["event"] == "step"]
+        for one in stop_and_go_on(recipe, data, tmp_path, monkeypatch)
     ]
     close(losses[1], losses[0], rel=5e-2)
 
@@ -362,14 +368,9 @@ def test_a_run_goes_on_with_graphs(bert, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["tagging-batch", "tagging"])
 def test_a_run_that_was_stopped_goes_on_to_the_bit(name, bert, tmp_path, monkeypatch):
     recipe, data = case(name, bert, max_steps=30, checkpoint_seconds=0.0, deterministic=True)
-    train_run(recipe, tmp_path / "whole", data=data, quiet=True)
-    with monkeypatch.context() as patch:
-        patch.setattr("softf1.training.trainer.Trainer.keep_best", None)
-        with pytest.raises(TypeError):
-            train_run(recipe, tmp_path / "run", data=data, quiet=True)
-    train_run(recipe, tmp_path / "run", data=data, resume=True, quiet=True)
-    files = [(tmp_path / way / "model/model.safetensors").read_bytes() for way in ("whole", "run")]
-    assert files[0] == files[1]
+    whole, stopped = stop_and_go_on(recipe, data, tmp_path, monkeypatch)
+    weights = "model/model.safetensors"
+    assert (whole / weights).read_bytes() == (stopped / weights).read_bytes()
 
 
 @gpu
