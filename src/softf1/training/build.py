@@ -208,10 +208,10 @@ def make_stepper(trainer: Setup) -> Stepper:
 
 def is_deterministic(train: TrainSection, stepper: Stepper) -> bool:
     """Whether operations add up in a fixed order, by default where that costs no time."""
-    asked = train.deterministic
-    if asked is None:  # torch.compile keeps its own operations
-        asked = train.compile != "inductor" and getattr(stepper, "repeats", False)
-    return asked or stepper.device.type == "cpu"
+    if stepper.device.type == "cpu" or train.compile == "inductor":
+        return stepper.device.type == "cpu"  # torch.compile keeps its own operations
+    repeats: bool = getattr(stepper, "repeats", False)
+    return repeats if train.deterministic is None else train.deterministic
 
 
 def _make_objective(trainer: Setup, model: nn.Module) -> Objective:
