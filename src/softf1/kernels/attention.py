@@ -36,9 +36,9 @@ LONGEST_WHOLE = 32
 """The same in float32, which uses no tensor cores: larger tiles take minutes to compile."""
 LARGEST_HEAD = 128
 """Width of a head in the kernels for long texts."""
-ON_CHIP = {64: 72 * 1024, 128: 149 * 1024}
-"""Shared memory that these kernels need at most for heads of a width, by Triton 3.9 for sm_75 to
-sm_120; consumer GPUs (99 KiB) have too little for heads over 64."""
+ON_CHIP = {64: 77 * 1024, 128: 149 * 1024}
+"""Shared memory that these kernels need for heads of a width, by Triton 3.9 for sm_86 and sm_90;
+consumer GPUs (99 KiB) have too little for heads over 64."""
 BLOCK = 64
 """Queries or keys of a program for long texts."""
 
