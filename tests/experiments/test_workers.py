@@ -63,7 +63,7 @@ def test_a_pool_that_is_closed_stops_what_it_does(tmp_path):
     thread = threading.Thread(target=work)
     with closing(pool):
         thread.start()
-        while not calls.is_file():
+        while not (calls.is_file() and calls.read_text("utf-8")):  # it is there before its line
             time.sleep(0.02)
         process = pool.workers[0].process
     thread.join()
