@@ -104,6 +104,7 @@ def test_every_loss_equals_its_pytorch_form(name, options, mode):
         ("ce", {}),
         ("la", {"weight": [0.5, 1.0, 2.0, 0.25, 1.0]}),
         ("focal", {}),
+        ("zlpr", {"weight": [0.5, 1.0, 2.0, 0.25, 1.0]}),
         ("dsc", {"weight": [0.5, 1.0, 2.0, 0.25, 1.0]}),
         ("dice", {"over": "batch", "exclude": [0]}),
         ("tversky", {"over": "batch", "alpha": 0.2, "squared": True}),
@@ -155,6 +156,7 @@ def test_forward_mode_is_refused():
     [
         ("focal", {"gamma": 0.5}),
         ("la", {"weight": []}),
+        ("zlpr", {"margin": 0.5, "weight": []}),
         ("dice", {"over": "batch"}),
         ("dsc", {"alpha": 0.3, "decay": "paper"}),
         ("tversky", {"over": "batch", "alpha": 0.2, "squared": True}),
@@ -168,11 +170,11 @@ def test_odd_shapes_and_types(name, options, n, c, dtype, mode):
     compare(name, options, logits, target, mask)
 
 
-@pytest.mark.parametrize("name", ["ce", "la", "focal", "dice", "tversky", "dsc"])
+@pytest.mark.parametrize("name", ["ce", "la", "focal", "zlpr", "dice", "tversky", "dsc"])
 def test_one_logit(name):
     logits, target, mask = inputs("sigmoid", 37, 1)
     compare(name, {"weight": [9.0]} if name == "la" else {}, logits, target.squeeze(1), mask)
-    if name not in {"ce", "la", "focal"}:
+    if name in {"dice", "tversky", "dsc"}:
         compare(name, {"over": "batch"}, logits, target.squeeze(1), mask)
 
 
@@ -184,6 +186,7 @@ def test_one_logit(name):
         ("ce", {}),
         ("la", {"weight": [0.5, 1.0, 0.0, 1e-3, 100.0], "tau": 2.0}),
         ("focal", {"gamma": 0.3}),
+        ("zlpr", {"weight": [0.5, 1.0, 0.0, 1e-3, 100.0], "margin": 2.0}),
         ("dsc", {"alpha": 0.01, "decay": "paper"}),
         ("dsc", {"alpha": 0.01, "over": "batch"}),
         ("dsc", {"alpha": 4.0, "decay": "paper"}),
@@ -199,7 +202,12 @@ def test_extreme_logits(name, options, scale, mode):
 @every_mode
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("dsc", {"over": "example"}), ("dsc", {"over": "batch"}), ("la", {"weight": []})],
+    [
+        ("dsc", {"over": "example"}),
+        ("dsc", {"over": "batch"}),
+        ("la", {"weight": []}),
+        ("zlpr", {}),
+    ],
 )
 def test_strides_are_respected(name, options, mode):
     logits, target, _ = inputs(mode, 12, 6)
@@ -213,10 +221,29 @@ def test_strides_are_respected(name, options, mode):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_soft_targets_of_adjusted_logits(dtype):
+@pytest.mark.parametrize("name", ["la", "zlpr"])
+def test_soft_targets_of_weighted_classes(name, dtype):
     logits, _, mask = inputs("sigmoid", 9, 5, dtype=dtype)
     target = torch.rand(9, 5, generator=torch.Generator().manual_seed(0)).to(DEVICE)
-    compare("la", fit({"weight": []}, 5), logits, target, mask)
+    compare(name, fit({"weight": []}, 5), logits, target, mask)
+
+
+@every_mode
+def test_zlpr_of_rows_longer_than_a_tile(mode):
+    logits, target, mask = inputs(mode, 5, 9_001)
+    compare("zlpr", {}, logits, target)
+    compare("zlpr", {"margin": 1.0, "reduction": "none"}, logits, target, mask)
+
+
+def test_zlpr_without_anything_to_count_is_zero_with_zero_gradient():
+    logits = torch.randn(5, 4, device=DEVICE, requires_grad=True)
+    loss = make_loss("zlpr", backend="triton")
+    value = loss(logits, torch.full((5,), -100, device=DEVICE))
+    value.backward()
+    assert value == 0
+    assert (logits.grad == 0).all()
+    blocked = torch.full((2, 3), -torch.inf, device=DEVICE)
+    assert loss(blocked, torch.zeros(2, dtype=torch.long, device=DEVICE)) == 0
 
 
 def test_adjusted_logits_are_not_rounded_to_half_precision():
@@ -421,7 +448,7 @@ KERNELS = {
 @pytest.mark.parametrize(
     ("name", "over"),
     [
-        *product(("ce", "la", "focal"), [None]),
+        *product(("ce", "la", "focal", "zlpr"), [None]),
         *product(("dice", "tversky", "dsc"), ("example", "batch")),
     ],
 )
@@ -448,7 +475,8 @@ def test_kernels_are_named_after_mode_and_level(name, over, mode, monkeypatch):
     assert before.variable is logits  # the kernels read the logits themselves
     value.backward()
     assert len(started) == 2  # one for the value, one for the gradient
-    assert set(started) == KERNELS[mode, over or "example"]
+    own = {"zlpr_forward_kernel", "zlpr_backward_kernel"}
+    assert set(started) == (own if name == "zlpr" else KERNELS[mode, over or "example"])
 
 
 @every_mode
@@ -459,6 +487,8 @@ def test_kernels_are_named_after_mode_and_level(name, over, mode, monkeypatch):
         ("wce", {"weight": [1.0, 2.0, 3.0]}),
         ("la", {"weight": [1.0, 2.0, 3.0]}),
         ("focal", {"reduction": "none"}),
+        ("zlpr", {}),
+        ("zlpr", {"reduction": "none", "weight": [1.0, 2.0, 3.0]}),
         ("dsc", {}),
         ("dsc", {"over": "batch"}),
         ("dice", {"over": "batch", "reduction": "sums"}),
@@ -607,6 +637,7 @@ def calls_of(loss, monkeypatch):
         ("ce", {"weight": [0.5, 1.0, 2.0, 0.25, 1.0]}),
         ("la", {"weight": [0.5, 1.0, 2.0, 0.25, 1.0]}),
         ("focal", {"reduction": "sum"}),
+        ("zlpr", {"weight": [0.5, 1.0, 2.0, 0.25, 1.0]}),
         ("dsc", {"weight": [0.5, 1.0, 2.0, 0.25, 1.0], "exclude": []}),
         ("dice", {"over": "batch", "reduction": "none"}),
         ("tversky", {"over": "batch", "alpha": 0.2, "weight": [0.5, 1.0, 2.0, 0.25, 1.0]}),
@@ -858,6 +889,14 @@ for c, labels in ((20, y), (9_000, y), (20, x)):
     compile_for_h100(adjusted.first, HALF, kind, HALF, FLOAT, FLOAT, COUNT, FLOAT, HALF)
     mask = (HALF,) * (labels.dim() - 1)
     compile_for_h100(adjusted.backward, HALF, kind, *mask, FLOAT, FLOAT, FLOAT, HALF)
+
+for labels in (y, torch.empty(64, 20, device="meta")):
+    x = torch.empty(64, 20, dtype=torch.bfloat16, device="meta")
+    numbers = Numbers(3, 1, 0, 0.5, 1.0, 1.0, 0.0, -100)
+    zlpr = lay_out_example(x, labels, None, None, numbers, "mean")
+    kind = FLOAT if labels.dim() == 2 else WHOLE
+    compile_for_h100(zlpr.forward, HALF, kind, HALF, HALF, FLOAT, COUNT, FLOAT, HALF)
+    compile_for_h100(zlpr.backward, HALF, kind, HALF, HALF, FLOAT, FLOAT, HALF)
 """
 
 
@@ -879,6 +918,7 @@ def test_the_kernels_compile_for_a_gpu_that_is_not_here():
         "softmax_example_backward_kernel",
         "sigmoid_example_forward_kernel",
         "sigmoid_example_backward_kernel",
+        *("zlpr_forward_kernel", "zlpr_backward_kernel") * 2,
     ]
 
 

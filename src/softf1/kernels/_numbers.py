@@ -11,13 +11,16 @@ from softf1.kernels._launch import MOST_PROGRAMS
 if TYPE_CHECKING:
     from torch import Tensor
 
+ENTROPY, DICE, TVERSKY, ZLPR = range(4)  # losses; the first three as in `_formulas`
+NO_DECAY, DETACHED, PAPER = range(3)
 AFTER_ROWS = 2 + 2 * MOST_PROGRAMS  # floats after the rows' values: factor, count, programs' sums
 
 
 class Numbers(NamedTuple):
     """A loss and its options as the kernels take them.
 
-    For ce and focal, `alpha` is gamma, and `fp` is tau, or 0 if logits are not adjusted.
+    For ce and focal, `alpha` is gamma, and `fp` is tau, or 0 if logits are not adjusted. For zlpr,
+    `alpha` is the margin.
     """
 
     loss: int
@@ -37,12 +40,17 @@ class Numbers(NamedTuple):
     @property
     def focal(self) -> bool:
         """True for a cross entropy with gamma above 0."""
-        return self.loss == 0 and self.alpha > 0.0
+        return self.loss == ENTROPY and self.alpha > 0.0
 
     @property
     def adjusted(self) -> bool:
         """True for a cross entropy of `logits − tau · log weight`."""
-        return self.loss == 0 and self.fp > 0.0
+        return self.loss == ENTROPY and self.fp > 0.0
+
+    @property
+    def zlpr(self) -> bool:
+        """True for ZLPR, whose kernels take labels and numbers as targets."""
+        return self.loss == ZLPR
 
     @property
     def formula(self) -> tuple[int | bool, ...]:
@@ -50,8 +58,12 @@ class Numbers(NamedTuple):
         return (self.loss, self.power, self.decay, self.fractional, self.alpha == 1.0)
 
 
-def kept_values(numbers: Numbers) -> int:
-    """Returns how many floats forward keeps for each softmax row."""
+def kept_values(numbers: Numbers, *, softmax: bool) -> int:
+    """Returns how many floats forward keeps for each row at example level."""
+    if numbers.zlpr:
+        return 4
+    if not softmax:
+        return 1
     return 8 if numbers.fractional else 5
 
 

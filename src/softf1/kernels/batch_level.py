@@ -40,7 +40,7 @@ def batch_room(n: int, c: int, numbers: Numbers, *, softmax: bool) -> tuple[int,
     First come the rows' values, then the slopes, derivatives of the loss by overlap and total
     (2, C), then the lines of partial sums if they are few.
     """
-    at = (kept_values(numbers) * n + 3) // 4 * 4 if softmax else 0
+    at = (kept_values(numbers, softmax=True) * n + 3) // 4 * 4 if softmax else 0
     return at, at + 2 * c * (1 + _lines_at_once(c))
 
 

@@ -1,4 +1,6 @@
-"""Runs the kernels of ce, focal, and the dice family at example level: plans, allocates, launches.
+"""Runs the kernels of losses with one value per row: plans, allocates, launches.
+
+These are ce, focal, zlpr, and the dice family at example level.
 
 In eager mode the host is slower than the kernels, so all that does not change from call to call is
 one cache lookup. Its key is the "kind" of the tensors: shape, strides, dtype and device.
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 import triton
 
-from softf1.kernels import _launch, _sigmoid, _softmax_example, _softmax_example_long
+from softf1.kernels import _launch, _sigmoid, _softmax_example, _softmax_example_long, _zlpr
 from softf1.kernels._launch import Plan, kind_of, launch, shape_of
 from softf1.kernels._numbers import AFTER_ROWS, floats, kept_values
 
@@ -29,26 +31,27 @@ PAIRABLE = (1e-6, 1e6)  # the product of two such numbers is well within float32
 def example_room(n: int, c: int, numbers: Numbers, *, softmax: bool) -> int:
     """Returns how many floats forward writes for backward; offsets of classes, if any, first."""
     offsets = (c + 3) // 4 * 4 if numbers.adjusted else 0
-    return offsets + (kept_values(numbers) if softmax else 1) * n + AFTER_ROWS
+    return offsets + kept_values(numbers, softmax=softmax) * n + AFTER_ROWS
 
 
 class ExampleLevel:
     """The kernels of a loss at example level, laid out for tensors of one kind."""
 
-    __slots__ = ("backward", "both", "check", "compiled", "forward", "none", "room", "softmax")
+    __slots__ = ("backward", "both", "check", "compiled", "forward", "masks", "none", "room")
     foresees: ClassVar = True
 
     def __init__(
         self, kind: tuple[Any, ...], numbers: Numbers, flags: tuple[bool, bool, bool, bool]
     ) -> None:
         shape, strides = shape_of(kind)
-        self.none, self.softmax = flags[3], len(strides) == 1
-        self.room = example_room(shape.n, shape.c, numbers, softmax=self.softmax)
+        self.none, softmax = flags[3], len(strides) == 1
+        self.room = example_room(shape.n, shape.c, numbers, softmax=softmax)
         self.forward = _plan_rows(shape, strides, numbers, flags)
         self.backward = _plan_rows_backward(shape, strides, numbers, flags)
         self.both = self.check = None
         self.compiled = False
-        if self.softmax and self.foresees and _is_foreseen(shape, numbers, flags):
+        self.masks = numbers.zlpr or not softmax  # else what forward kept says which rows count
+        if not self.masks and self.foresees and _is_foreseen(shape, numbers, flags):
             self.both = _plan_rows(shape, strides, numbers, flags, gradient=True)
             self.check = _plan_rows_backward(shape, strides, numbers, flags, ready=True)
 
@@ -116,10 +119,10 @@ class ExampleLevel:
         if self.none:
             incoming = incoming.contiguous()
         weight = x if weight is None else weight
-        if self.softmax:
-            launch(plan, x, target, weight, aux, incoming, dx)
-        else:
+        if self.masks:
             launch(plan, x, target, x if mask is None else mask, weight, aux, incoming, dx)
+        else:
+            launch(plan, x, target, weight, aux, incoming, dx)
         return dx
 
 
@@ -190,6 +193,8 @@ def _plan_rows(
     *,
     gradient: bool = False,
 ) -> Plan:
+    if numbers.zlpr:
+        return _plan_zlpr(shape, strides, numbers, flags)
     n, c, stride_n, stride_c, *_ = shape
     loss, power, decay, alpha, fp, fn, smooth, ignore = numbers
     vector, unit = shape.vector, stride_c == 1
@@ -235,6 +240,8 @@ def _plan_rows_backward(
     *,
     ready: bool = False,
 ) -> Plan:
+    if numbers.zlpr:
+        return _plan_zlpr(shape, strides, numbers, flags, gradient=True)
     n, c, stride_n, stride_c, *_ = shape
     loss, power, decay, alpha, fp, fn, smooth, ignore = numbers
     vector, none = shape.vector, flags[3]
@@ -264,3 +271,25 @@ def _plan_rows_backward(
         constants,
         warps,
     )
+
+
+def _plan_zlpr(
+    shape: Shape,
+    strides: tuple[int, ...],
+    numbers: Numbers,
+    flags: tuple[bool, ...],
+    *,
+    gradient: bool = False,
+) -> Plan:
+    n, c, stride_n, stride_c, *_ = shape
+    choose = _launch.backward_tile if gradient else _launch.forward_tile
+    s, rows, w, warps, programs = choose(n, c, shape.vector, shape.many)
+    layout = (shape.vector, stride_c == 1, s, rows, w)
+    labels, strides = len(strides) == 1, (*strides, 0)[:2]
+    places = (n, c // shape.vector, stride_n // shape.vector, stride_c, *strides, numbers.ignore)
+    if gradient:
+        kernel, constants = _zlpr.zlpr_backward_kernel, (labels, *flags[:2], flags[3], *layout)
+    else:
+        kernel = _zlpr.zlpr_forward_kernel
+        constants = (labels, *flags, *layout, _launch.room_for(programs))
+    return Plan(kernel, (programs, 1, 1), (*places, numbers.alpha), constants, warps)

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from softf1.kernels import autograd
-from softf1.kernels._numbers import Numbers
+from softf1.kernels._numbers import (
+    DETACHED,
+    DICE,
+    ENTROPY,
+    NO_DECAY,
+    PAPER,
+    TVERSKY,
+    ZLPR,
+    Numbers,
+)
 from softf1.losses._core import (
     check_range,
     check_shapes,
@@ -26,9 +35,6 @@ if TYPE_CHECKING:
     from softf1.losses._core import Reduction
     from softf1.losses._family import Kernel
     from softf1.losses._ratio import Formula
-
-ENTROPY, DICE, TVERSKY = range(3)
-NO_DECAY, DETACHED, PAPER = range(3)
 
 
 def family_loss(
@@ -82,14 +88,43 @@ def entropy_loss(
     tau: float | None = None,
 ) -> Tensor:
     """Cross entropy (gamma 0) and focal loss; with `tau`, of `logits − tau · log weight`."""
-    x, labels, flat_mask = _flatten(logits, target, mask, ignore_index, check_labels=check_labels)
-    weights = None
-    if weight is not None:
-        weights = check_weight(weight, x.new_empty((0, x.shape[1]), dtype=torch.float32))
     if tau == 0.0:  # no adjustment, whatever the weights
-        weights = None
-    tau = 0.0 if tau is None or weights is None else float(tau)
+        check_weight(weight, logits.new_empty((0, *logits.shape[-1:]), dtype=torch.float32))
+        weight = None
+    tau = 0.0 if tau is None or weight is None else float(tau)
     numbers = Numbers(ENTROPY, 1, NO_DECAY, float(gamma), tau, 1.0, 0.0, ignore_index)
+    return _by_row(logits, target, numbers, weight, mask, reduction, check_labels=check_labels)
+
+
+def zlpr_loss(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    margin: float,
+    weight: Tensor | Sequence[float] | None,
+    mask: Tensor | None,
+    ignore_index: int,
+    reduction: Reduction,
+    check_labels: bool | None,
+) -> Tensor:
+    """The twin of `softf1.losses.zlpr.zlpr_loss`."""
+    numbers = Numbers(ZLPR, 1, NO_DECAY, float(margin), 1.0, 1.0, 0.0, ignore_index)
+    return _by_row(logits, target, numbers, weight, mask, reduction, check_labels=check_labels)
+
+
+def _by_row(
+    logits: Tensor,
+    target: Tensor,
+    numbers: Numbers,
+    weight: Tensor | Sequence[float] | None,
+    mask: Tensor | None,
+    reduction: Reduction,
+    *,
+    check_labels: bool | None,
+) -> Tensor:
+    """Runs a loss that has one value per row."""
+    x, labels, flat_mask = _flatten(logits, target, mask, numbers.ignore, check_labels=check_labels)
+    weights = check_weight(weight, x.new_empty((0, x.shape[1]), dtype=torch.float32))
     value = autograd.example(x, labels, flat_mask, weights, numbers, reduction)
     return value.reshape(logits.shape[:-1]) if reduction == "none" else value
 

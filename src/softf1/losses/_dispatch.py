@@ -87,6 +87,13 @@ def fused_entropy(*arguments: Any, **options: Any) -> Tensor:
     return entropy_loss(*arguments, **options)
 
 
+def fused_zlpr(*arguments: Any, **options: Any) -> Tensor:
+    """Runs the kernel of ZLPR."""
+    from softf1.kernels.fused import zlpr_loss
+
+    return zlpr_loss(*arguments, **options)
+
+
 class Shortcuts:
     """A cache of kernels, for a loss whose options stay the same.
 

@@ -16,12 +16,15 @@ from softf1.losses._core import (
     reduce_rows,
     refuse_gradient,
 )
+from softf1.losses._dispatch import fused_zlpr, use_kernel
 from softf1.losses._module import LossModule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
+
+    from softf1.losses._core import Backend
 
 
 def zlpr_loss(
@@ -34,6 +37,7 @@ def zlpr_loss(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
     check_labels: bool | None = None,
+    backend: Backend | None = None,
 ) -> Tensor:
     r"""ZLPR (Su et al. 2022): positives of a row above 0, its negatives below.
 
@@ -55,6 +59,7 @@ def zlpr_loss(
         ignore_index: Target value that does not count.
         reduction: `mean` over what counts, `sum`, or `none`: (...) with 0 where ignored.
         check_labels: Check labels for their range; by default on the CPU only.
+        backend: `triton`, the fused kernel, or `torch`; by default the kernel on CUDA.
 
     Returns:
         A float32 tensor (float64 for float64 logits): a scalar, or (...) for `none`.
@@ -65,6 +70,18 @@ def zlpr_loss(
     """
     check_choice("reduction", reduction)
     check_at_least("margin", margin, 0.0)
+    check_choice("backend", backend)
+    if use_kernel(logits, target, weight, backend=backend, reduction=reduction):
+        return fused_zlpr(
+            logits,
+            target,
+            margin=margin,
+            weight=weight,
+            mask=mask,
+            ignore_index=ignore_index,
+            reduction=reduction,
+            check_labels=check_labels,
+        )
     refuse_gradient("target", target)
     rows = prepare(logits, target, mask=mask, ignore_index=ignore_index, check_labels=check_labels)
     weights = check_weight(weight, rows.logits)
