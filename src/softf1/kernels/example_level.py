@@ -284,8 +284,10 @@ def _plan_zlpr(
     n, c, stride_n, stride_c, *_ = shape
     choose = _launch.backward_tile if gradient else _launch.forward_tile
     s, rows, w, warps, programs = choose(n, c, shape.vector, shape.many)
-    layout = (shape.vector, stride_c == 1, s, rows, w)
     labels, strides = len(strides) == 1, (*strides, 0)[:2]
+    if not labels and not gradient:  # targets and their addresses want registers, too
+        s = max(1, s // 4)
+    layout = (shape.vector, stride_c == 1, s, rows, w)
     places = (n, c // shape.vector, stride_n // shape.vector, stride_c, *strides, numbers.ignore)
     if gradient:
         kernel, constants = _zlpr.zlpr_backward_kernel, (labels, *flags[:2], flags[3], *layout)
