@@ -33,6 +33,7 @@ import shutil
 import tempfile
 from collections import defaultdict
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
@@ -59,7 +60,7 @@ COLUMNS = ("grid", "runs", "same", "mean_gap", "largest_gap", "batch_size", "lon
 REPEATED = RESULTS.with_name("same-seed-deterministic.csv")
 REPEATED_COLUMNS = (
     "grid", "steps", "ids", "runs", "same", "default_same", "seconds", "default_seconds", "device",
-    "torch",
+    "torch", "date",
 )  # fmt: skip
 EQUAL = 1e-5
 """The older table has five digits."""
@@ -131,6 +132,7 @@ def repeat(options: argparse.Namespace) -> None:
                 prints[jobs[done.id]].append(fingerprint(Path(folder) / done.id))
                 seconds[jobs[done.id]].append(done.result["seconds"]["train"])
                 versions = {"device": done.result["device"], "torch": torch.__version__}
+                versions["date"] = f"{datetime.now(UTC):%Y-%m-%d}"
                 shutil.rmtree(Path(folder) / done.id)
     lines = []
     for name in names:

@@ -15,16 +15,18 @@ The kernels of each loss (their names go on with `_forward`, `_backward` and the
     ce, wce, la, focal, wfocal,                 softmax_example            sigmoid_example
     dice, tversky, dsc at example level         (over 8,192 classes:
                                                 softmax_example_long)
+    zlpr                                        zlpr                       zlpr
     dice, tversky, dsc at batch level           softmax_batch              sigmoid_batch
                                                 (over 8,192 classes:
                                                 softmax_batch_long)
 
-`softmax_*` kernels are in the file of that name with an underscore before it, `sigmoid_*` in
-`_sigmoid.py`. They share the losses' formulas (`_formulas.py`) and the code that reads and writes
-tiles (`_read.py`). A call goes from `fused.py` (arguments) through `autograd.py` (derivatives;
-under torch.compile `operators.py`) to `example_level.py` or `batch_level.py` (which kernels, in
-which order) and `_launch.py` (layouts, launching). A loss module that has seen tensors of the same
-shape and dtype before goes straight to `autograd.py`: `softf1.losses._dispatch.Shortcuts`.
+`softmax_*` and `zlpr_*` kernels are in the file of that name with an underscore before it,
+`sigmoid_*` in `_sigmoid.py`. They share the losses' formulas (`_formulas.py`) and the code that
+reads and writes tiles (`_read.py`). A call goes from `fused.py` (arguments) through `autograd.py`
+(derivatives; under torch.compile `operators.py`) to `example_level.py` or `batch_level.py` (which
+kernels, in which order) and `_launch.py` (layouts, launching). A loss module that has seen tensors
+of the same shape and dtype before goes straight to `autograd.py`:
+`softf1.losses._dispatch.Shortcuts`.
 """
 
 from softf1.kernels.linear import linear_loss

@@ -96,7 +96,7 @@ def entropy_loss(
     return _by_row(logits, target, numbers, weight, mask, reduction, check_labels=check_labels)
 
 
-def zlpr_loss(
+def log_sum_exp_loss(
     logits: Tensor,
     target: Tensor,
     *,
@@ -107,7 +107,7 @@ def zlpr_loss(
     reduction: Reduction,
     check_labels: bool | None,
 ) -> Tensor:
-    """The twin of `softf1.losses.zlpr.zlpr_loss`."""
+    """ZLPR: the twin of `softf1.losses.zlpr.zlpr_loss`."""
     numbers = Numbers(ZLPR, 1, NO_DECAY, float(margin), 1.0, 1.0, 0.0, ignore_index)
     return _by_row(logits, target, numbers, weight, mask, reduction, check_labels=check_labels)
 

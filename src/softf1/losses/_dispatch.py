@@ -89,9 +89,9 @@ def fused_entropy(*arguments: Any, **options: Any) -> Tensor:
 
 def fused_zlpr(*arguments: Any, **options: Any) -> Tensor:
     """Runs the kernel of ZLPR."""
-    from softf1.kernels.fused import zlpr_loss
+    from softf1.kernels.fused import log_sum_exp_loss
 
-    return zlpr_loss(*arguments, **options)
+    return log_sum_exp_loss(*arguments, **options)
 
 
 class Shortcuts:
