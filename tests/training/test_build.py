@@ -1,6 +1,7 @@
 """How a model starts: the seed, the bias of its head, dropout."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from torch import nn
 
 from softf1.data.examples import TextExample
 from softf1.recipe import with_values
+from softf1.recipe.auto import Choice
 from softf1.training.build import make_model, note_consistency, resolve_auto, set_dropout
 from softf1.training.datasets import load_datasets
 from softf1.training.run import train_run
@@ -131,6 +133,20 @@ def test_auto_asks_which_of_two_labels_is_positive(positive, loss):
     texts = [TextExample(f"a text {n}", ("good" if n % 10 else "bad",), line=n) for n in range(80)]
     chosen, _, _ = resolve_auto(recipe, load_datasets(recipe, {"train": texts, "dev": texts}))
     assert chosen.loss.name == loss
+
+
+def test_a_task_that_auto_changes_keeps_its_positive_label(monkeypatch):
+    shorter = Choice({"loss.name": "ce", "task.max_length": 9}, "shorter", {})
+    monkeypatch.setattr("softf1.training.build.choose_values", lambda *_, **__: shorter)
+    recipe = make_recipe(
+        {"kind": "classification"}, encoder={"name": "textcnn"}, loss={"name": "auto"}
+    )
+    texts = [TextExample(f"a text {n}", ("good" if n % 2 else "bad",), line=n) for n in range(9)]
+    datasets = load_datasets(recipe, {"train": texts, "dev": texts})
+    # 4 of all texts are good and 5 bad, but 2 of these are good and 1 is bad.
+    few = datasets.task.encode(texts[1:4], datasets.tokenizer)
+    task = resolve_auto(recipe, replace(datasets, features={"train": few}))[1].task
+    assert (task.max_length, task.positive_label) == (9, "good")
 
 
 @pytest.mark.parametrize(
