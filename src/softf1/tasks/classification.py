@@ -80,7 +80,8 @@ class Classification(LabelTask):
         bars: The minimum confidence of each label, chosen on dev; `abstain` leaves out
             predictions below it.
         for_target: Whether a precision, recall or cost (`eval.target`) chose the thresholds;
-            `abstain` then leaves out, of two labels, the one that is not positive.
+            `abstain` then leaves out, of two labels, the one that is not positive. True in a
+            folder written before this was kept, so that it can still abstain.
     """
 
     multi_label: bool = False
@@ -93,7 +94,7 @@ class Classification(LabelTask):
     thresholds: tuple[float, ...] = field(default=(), metadata={"learned": True})
     biases: tuple[float, ...] = field(default=(), metadata={"learned": True})
     bars: dict[str, float] = field(default_factory=dict, metadata={"learned": True})
-    for_target: bool = field(default=False, metadata={"learned": True})
+    for_target: bool = field(default=True, metadata={"learned": True})
 
     kind = file_kind = "classification"
     summary = "one label or several for each text"
