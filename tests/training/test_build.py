@@ -12,7 +12,9 @@ from softf1.recipe import with_values
 from softf1.recipe.auto import Choice
 from softf1.training.build import make_model, note_consistency, resolve_auto, set_dropout
 from softf1.training.datasets import load_datasets
+from softf1.training.processes import Processes
 from softf1.training.run import train_run
+from softf1.training.trainer import make_trainer
 from tests.training.test_run import case
 from tests.training.toys import make_data, make_recipe
 
@@ -159,6 +161,17 @@ def test_consistency_without_dropout_is_noted(dropout, consistency, noted, tmp_p
     shown = capsys.readouterr()
     said = "note: train.consistency = 1 only costs time here: the model has no dropout"
     assert (said in shown.out + shown.err) == noted
+
+
+@pytest.mark.parametrize(
+    ("asked", "found", "noted"), [(True, False, True), (True, True, False), (None, False, False)]
+)
+def test_what_is_asked_to_repeat_and_does_not_is_noted(asked, found, noted, tmp_path, monkeypatch):
+    monkeypatch.setattr("softf1.training.trainer.is_deterministic", lambda *_: found)
+    recipe = make_recipe(train={} if asked is None else {"deterministic": asked})
+    _, notes = make_trainer(recipe, tmp_path, Processes(), lambda r: load_datasets(r, make_data()))
+    said = 'does not cover what train.compile = "inductor" compiles on a GPU'
+    assert any(said in note for note in notes) == noted
 
 
 def test_dropout_is_found_where_set_dropout_sets_it(bert):

@@ -64,7 +64,7 @@ def which_operations() -> tuple[bool, bool]:
     return torch.are_deterministic_algorithms_enabled(), only_warns
 
 
-class Shared:
+class SharedContext:
     """A change to the whole process, for as long as any thread is inside.
 
     The first that enters makes it and the last that leaves takes it back. If each thread restored
@@ -231,10 +231,10 @@ def turn_cudnn_off() -> Iterator[None]:
         cudnn.enabled = before
 
 
-WITHOUT_CUDNN = Shared(turn_cudnn_off)
+WITHOUT_CUDNN = SharedContext(turn_cudnn_off)
 
 REPLACED = {
-    name: Shared(partial(replace_function, home, name, own))
+    name: SharedContext(partial(replace_function, home, name, own))
     for home, name, own in (
         (functional, "embedding", embedding_in_order),
         (functional, "scaled_dot_product_attention", attention_in_order),
