@@ -167,6 +167,27 @@ def test_wrong_input_of_a_later_run_is_a_failure_of_its_own(tmp_path):
     assert rows_of(found)["dsc"]["verdict"] == "hurts"
 
 
+def last_first(jobs):
+    yield from reversed(list(here(jobs)))
+
+
+@pytest.mark.parametrize("order", ["last first", "pool"])
+def test_wrong_input_of_a_later_run_is_its_own_even_if_it_comes_first(order, tmp_path):
+    pool = Pool(3, logs=tmp_path, target=TARGET, devices=())
+    execute, how = last_first if order == "last first" else pool, {"refuse": "dice", "pause": 1.0}
+    with closing(pool):  # dice is refused at once, while the other processes are in a pause
+        found = run(tmp_path / "grid", losses=("ce", "dice"), seeds=[0, 1], execute=execute, **how)
+    assert set(found["failed"]) == {"dice-s0", "dice-s1"}
+    assert rows_of(found)["ce"]["n"] == 2
+
+
+def test_wrong_input_of_the_first_run_ends_the_comparison_even_if_it_comes_last(tmp_path):
+    with pytest.raises(InputError, match=r"^wanted another input than ce \(row ce\)$"):
+        run(tmp_path, losses=("ce",), seeds=[0, 1], refuse="ce", execute=last_first)
+    cells = json.loads((tmp_path / "grid.json").read_text("utf-8"))["cells"]
+    assert [cell["state"] for cell in cells] == ["missing", "failed"]
+
+
 def test_without_a_baseline_there_are_rows_but_no_differences(tmp_path):
     found = run(tmp_path, fail="ce", losses=("ce", "dice"))
     assert rows_of(found)["dice"]["difference"] is None

@@ -169,6 +169,27 @@ def test_its_threshold_can_be_tuned():
     assert model.best_score_ > 0.6
 
 
+@pytest.mark.parametrize(
+    ("names", "positive"),
+    [
+        (("a rare one", "frequent"), "a rare one"),
+        (("rare", "frequent"), "rare"),
+        ((0, 1), "1"),
+        ((1, 0), "1"),
+        ((True, False), "True"),
+        ((1.0, 0.0), "1.0"),
+        ((0.0, 1.0), "1.0"),
+    ],
+    ids=str,
+)
+def test_the_positive_class_is_the_rarer_one_or_the_one_named_1(names, positive):
+    labels = [names[0]] * 4 + [names[1]] * 8
+    fitted = SoftF1Classifier(**{**QUICK, "epochs": 1}).fit(TEXTS, labels)
+    assert fitted.loaded_.task.positive_label == positive
+    assert fitted.result_["headline"] == "f1"
+    assert set(fitted.predict(TEXTS)) <= set(names)
+
+
 def test_decisions_tuned_on_the_part_put_aside():
     model = SoftF1Classifier(**QUICK, tune=True, dev_share=0.4)
     model.fit(TEXTS + DULL, [*LABELS, *["dull"] * 6])

@@ -1,6 +1,7 @@
 """How a model starts: the seed, the bias of its head, dropout."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,9 +9,12 @@ from torch import nn
 
 from softf1.data.examples import TextExample
 from softf1.recipe import with_values
+from softf1.recipe.auto import Choice
 from softf1.training.build import make_model, note_consistency, resolve_auto, set_dropout
 from softf1.training.datasets import load_datasets
+from softf1.training.processes import Processes
 from softf1.training.run import train_run
+from softf1.training.trainer import make_trainer
 from tests.training.test_run import case
 from tests.training.toys import make_data, make_recipe
 
@@ -133,6 +137,20 @@ def test_auto_asks_which_of_two_labels_is_positive(positive, loss):
     assert chosen.loss.name == loss
 
 
+def test_a_task_that_auto_changes_keeps_its_positive_label(monkeypatch):
+    shorter = Choice({"loss.name": "ce", "task.max_length": 9}, "shorter", {})
+    monkeypatch.setattr("softf1.training.build.choose_values", lambda *_, **__: shorter)
+    recipe = make_recipe(
+        {"kind": "classification"}, encoder={"name": "textcnn"}, loss={"name": "auto"}
+    )
+    texts = [TextExample(f"a text {n}", ("good" if n % 2 else "bad",), line=n) for n in range(9)]
+    datasets = load_datasets(recipe, {"train": texts, "dev": texts})
+    # 4 of all texts are good and 5 bad, but 2 of these are good and 1 is bad.
+    few = datasets.task.encode(texts[1:4], datasets.tokenizer)
+    task = resolve_auto(recipe, replace(datasets, features={"train": few}))[1].task
+    assert (task.max_length, task.positive_label) == (9, "good")
+
+
 @pytest.mark.parametrize(
     ("dropout", "consistency", "noted"), [(0, 1, True), (0.1, 1, False), (0, 0, False)]
 )
@@ -143,6 +161,17 @@ def test_consistency_without_dropout_is_noted(dropout, consistency, noted, tmp_p
     shown = capsys.readouterr()
     said = "note: train.consistency = 1 only costs time here: the model has no dropout"
     assert (said in shown.out + shown.err) == noted
+
+
+@pytest.mark.parametrize(
+    ("asked", "found", "noted"), [(True, False, True), (True, True, False), (None, False, False)]
+)
+def test_what_is_asked_to_repeat_and_does_not_is_noted(asked, found, noted, tmp_path, monkeypatch):
+    monkeypatch.setattr("softf1.training.trainer.is_deterministic", lambda *_: found)
+    recipe = make_recipe(train={} if asked is None else {"deterministic": asked})
+    _, notes = make_trainer(recipe, tmp_path, Processes(), lambda r: load_datasets(r, make_data()))
+    said = 'does not cover what train.compile = "inductor" compiles on a GPU'
+    assert any(said in note for note in notes) == noted
 
 
 def test_dropout_is_found_where_set_dropout_sets_it(bert):

@@ -6,6 +6,7 @@ import pytest
 
 from softf1.data.examples import QAExample, TaggedSentence
 from softf1.data.splits import text_of
+from softf1.data.stats import describe, look_over
 from softf1.errors import InputError
 from softf1.recipe import read_recipe, with_values
 from softf1.training.datasets import load_datasets, read_parts
@@ -191,6 +192,46 @@ def test_folds_cover_all_files_once_and_never_train_on_their_own(tmp_path):
         assert sum(map(len, examples.values())) == 90  # 60, 18 and 12
         seen += examples["test"]
     assert len(seen) == 90
+
+
+def write_two_labels(folder, *, cats, dogs):
+    """A table in which cat is the label of a few texts more or less than dog."""
+    rows = [f"text {n},cat" for n in range(cats)] + [f"other {n},dog" for n in range(dogs)]
+    path = folder / "animals.csv"
+    path.write_text("\n".join(["text,label", *rows, ""]), "utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [{"task.folds": 5, "task.fold": number} for number in range(5)],
+        [{"task.dev_share": share} for share in (0.05, 0.1, 0.2, 0.5)],
+    ],
+    ids=["folds", "dev"],
+)
+@pytest.mark.parametrize(("cats", "dogs"), [(31, 30), (30, 31), (30, 30)])
+def test_the_positive_label_is_that_of_the_whole_file(cats, dogs, parts, tmp_path):
+    path = write_two_labels(tmp_path, cats=cats, dogs=dogs)
+    task = {"kind": "classification", "train": str(path)}
+    recipe = make_recipe(task, encoder={"name": "textcnn"})
+    found = {load_datasets(with_values(recipe, values)).task.positive_label for values in parts}
+    stats = describe(look_over(path))
+    assert stats.negative in ("label cat", "label dog")
+    assert found == {"cat", "dog"} - {stats.negative.removeprefix("label ")}
+
+
+def test_the_positive_label_of_folds_is_that_of_all_files(tmp_path):
+    """Without folds, dev has no say."""
+    path = write_two_labels(tmp_path, cats=10, dogs=9)
+    dev = tmp_path / "dev.csv"
+    dev.write_text("text,label\n" + "".join(f"new {n},dog\n" for n in range(3)), "utf-8")
+    task = {"kind": "classification", "train": str(path), "dev": str(dev)}
+    recipe = make_recipe(task, encoder={"name": "textcnn"})
+    assert load_datasets(recipe).task.positive_label == "dog"  # 10 cats, 9 dogs
+    for number in range(3):
+        own = with_values(recipe, {"task.folds": 3, "task.fold": number})
+        assert load_datasets(own).task.positive_label == "cat"  # 10 cats, 12 dogs
 
 
 def test_a_run_of_a_fold_is_trained_and_evaluated_on_it(tmp_path):

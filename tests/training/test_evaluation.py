@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -132,11 +133,63 @@ def test_cores_take_calls_side_by_side_and_results_stay_in_order():
     main = threading.current_thread()
     assert map_on_cores(call, range(6)) == [(number, 1, False) for number in range(6)]
     assert torch.get_num_threads() == 3
-    later = []
-    other = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
-    other.start()
-    other.join()
-    assert later == [3]
+
+
+def in_a_new_thread(call):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result()
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_a_thread_that_starts_during_a_prediction_has_the_usual_number_of_threads():
+    meeting = threading.Barrier(3, timeout=60)
+
+    def call(_):
+        meeting.wait()  # all three cores are at work
+        return in_a_new_thread(torch.get_num_threads)
+
+    assert map_on_cores(call, range(3)) == [3] * 3
+    assert in_a_new_thread(torch.get_num_threads) == 3
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_predictions_that_overlap_do_not_change_each_other():
+    begun, ended = threading.Event(), threading.Event()
+
+    def wait(_):
+        begun.set()
+        ended.wait(60)
+        return torch.get_num_threads()
+
+    def predict_meanwhile():
+        begun.wait(60)
+        found = map_on_cores(lambda _: torch.get_num_threads(), range(9))
+        return found, torch.get_num_threads()
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(map_on_cores, wait, range(3))
+        assert pool.submit(predict_meanwhile).result() == ([1] * 9, 3)
+        ended.set()
+        assert first.result() == [1] * 3
+    assert in_a_new_thread(torch.get_num_threads) == 3
+
+
+@one_case
+@pytest.mark.usefixtures("three_threads")
+@pytest.mark.parametrize("tokens", [3, 16384], ids=["cores", "together"])
+def test_the_task_records_no_gradients(case, tokens, monkeypatch):
+    task, _, tokenizer, model, examples = case
+    features = task.encode([*examples] * 3, tokenizer)
+    modes, logits = [], type(task).logits
+
+    def look(*args):
+        on_core = threading.current_thread().name.startswith("core")
+        modes.append((on_core, torch.is_inference_mode_enabled()))
+        return logits(*args)
+
+    monkeypatch.setattr(type(task), "logits", look)
+    predict_logits(model, task, features, tokenizer, device="cpu", batch_tokens=tokens)
+    assert {*modes} == {(tokens == 3, True)}
 
 
 @pytest.mark.usefixtures("three_threads")

@@ -1,6 +1,7 @@
 """Operations whose sums have a fixed order: what torch computes, and on a GPU the same bits."""
 
 import os
+from contextlib import ExitStack
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from transformers import T5Config, T5EncoderModel
 
 from softf1.training import fixed_order as module
 from softf1.training.fixed_order import (
+    ATTEND,
+    WITHOUT_CUDNN,
     ask_torch,
     find_attention,
     fixed_order,
@@ -73,6 +76,23 @@ def test_embeddings_with_special_options_stay_with_torch(option):
     with fixed_order():
         values = embedding(torch.tensor([1, 1, 2]))
     assert "_Embed" not in type(values.grad_fn).__name__
+
+
+@pytest.mark.parametrize("padding_idx", [7, -8])
+def test_a_padding_id_out_of_range_is_refused_as_torch_does(padding_idx):
+    ids, weight = torch.tensor([1]), torch.ones(7, 5).requires_grad_()
+    with fixed_order(), pytest.raises(AssertionError, match="Padding_idx must be within"):
+        functional.embedding(ids, weight, padding_idx)
+
+
+def test_embeddings_in_a_transform_of_torch_stay_with_torch():
+    ids, weights = torch.tensor([1, 1, 2]), torch.randn(3, 7, 5)
+    differentiate = torch.func.vmap(
+        torch.func.grad(lambda weight: functional.embedding(ids, weight).square().sum())
+    )
+    wanted = differentiate(weights)
+    with fixed_order("embedding"):
+        torch.testing.assert_close(differentiate(weights), wanted)
 
 
 def test_one_id_alone_has_a_gradient():
@@ -178,6 +198,27 @@ def test_functions_of_torch_come_back_even_from_inside_and_after_an_error():
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("enter", "look"),
+    [
+        (fixed_order, lambda: (functional.embedding, torch._VF.lstm)),
+        (lambda: WITHOUT_CUDNN, lambda: torch.backends.cudnn.enabled),
+    ],
+    ids=["functions", "cudnn"],
+)
+def test_threads_that_overlap_leave_torch_as_it_was(enter, look):
+    """The first to enter leaves first, when the second still wants the change."""
+    before = look()
+    with ExitStack() as first, ExitStack() as second:
+        first.enter_context(enter())
+        changed = look()
+        assert changed != before
+        second.enter_context(enter())
+        first.close()
+        assert look() == changed
+    assert look() == before
+
+
 def test_an_lstm_runs_without_cudnn(monkeypatch):
     seen = []
     monkeypatch.setattr(
@@ -191,24 +232,36 @@ def test_an_lstm_runs_without_cudnn(monkeypatch):
     assert torch.backends.cudnn.enabled
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute")  # Dynamo looks, in what an LSTM leaves it
-def test_what_is_compiled_keeps_the_operations_of_torch():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.words, self.lstm = nn.Embedding(7, 4), nn.LSTM(4, 4, batch_first=True)
+def compiled_calls(model, x):
+    """Returns the functions that Dynamo finds in a model."""
+    calls = []
 
-        def forward(self, ids):
-            x = self.words(ids)
-            return self.lstm(functional.scaled_dot_product_attention(x, x, x))[0]
+    def backend(traced, _):
+        calls.extend(node.target for node in traced.graph.nodes if node.op == "call_function")
+        return traced.forward
 
-    torch.manual_seed(0)
-    model, ids = Model(), torch.arange(6).view(2, 3)
-    plain = model(ids)
+    torch.compiler.reset()
+    with torch._dynamo.config.patch(allow_rnn=True):  # else an LSTM runs outside the graph
+        torch.compile(model, backend=backend, fullgraph=True)(x)
+    return calls
+
+
+COMPILED = {
+    "embedding": (nn.Embedding(7, 4), torch.arange(6).view(2, 3)),
+    "attention": (
+        lambda x: functional.scaled_dot_product_attention(x, x, x),
+        torch.ones(2, 3, 4).requires_grad_(),
+    ),
+    "lstm": (nn.LSTM(4, 4, batch_first=True), torch.ones(2, 3, 4)),
+}
+
+
+@pytest.mark.parametrize(("model", "x"), COMPILED.values(), ids=COMPILED)
+def test_what_is_compiled_keeps_the_operations_of_torch(model, x):
+    usual = compiled_calls(model, x)
     with fixed_order():
-        compiled = torch.compile(model, backend="eager")(ids)
-        compiled.sum().backward()
-    torch.testing.assert_close(compiled, plain)
+        assert compiled_calls(model, x) == usual
+    assert {functional.embedding, ATTEND, torch.lstm} & {*usual}
 
 
 @gpu

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from softf1.metrics.schemes import LabelledSpan
 
 
-YES = frozenset({"1", "true", "yes", "y", "pos", "positive", "duplicate", "paraphrase"})
+YES = frozenset({"1", "1.0", "true", "yes", "y", "pos", "positive", "duplicate", "paraphrase"})
 """Names of the positive one of two labels, ignoring case."""
 NO_ANSWER = "no answer"
 MOST_LABELS = 1_000_000

@@ -246,8 +246,8 @@ def _list_notes(variants: Variants, differences: Mapping[str, Difference]) -> It
         )
     if any(_may_differ(result) for result in variants.results):
         yield (
-            "these runs may not repeat exactly: on a GPU, without train.deterministic = true, the "
-            "same seed may give another score"
+            "these runs may not repeat exactly: on a GPU, without train.deterministic = true or "
+            'with train.compile = "inductor", the same seed may give another score'
         )
     yield from list_caveats(variants.trained(), grid.get("tuning", []))
     about_data = [result["notes"] for result in variants.results if "notes" in result]

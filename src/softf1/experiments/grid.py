@@ -237,7 +237,7 @@ class Grid:
         A failed run is in `errors` and has no result.
 
         Raises:
-            InputError: The input of the first run was wrong, so the others would fail, too.
+            InputError: The input of the first run was wrong, and no other has a result.
         """
         self.runs |= {run.id: run for run in runs}
         jobs = []
@@ -259,7 +259,8 @@ class Grid:
         return {run.id: self.results[run.id] for run in runs if run.id in self.results}
 
     def _take(self, run: RunSpec, done: Done, meter: Meter) -> None:
-        if done.refused and not self.results and not self.errors:
+        first = next(iter(self.runs))  # not the first to arrive, which may be any run of a pool
+        if done.refused and run.id == first and not self.results:
             raise InputError(f"{done.error} (row {run.label})")
         took = format_seconds(done.seconds)
         changes = list_changes(done.result, self.identify(run)) if done.result else []

@@ -231,14 +231,12 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         usual = SCRATCH_RATE if scratch else RATES.get(self.encoder_, PRETRAINED_RATE)
         usual *= LORA_FACTOR if lora is not None else 1
         passes = SCRATCH_EPOCHS if scratch else PRETRAINED_EPOCHS
-        two = len(self.classes_) == 2 and not self.multi_label_
         tables: dict[str, dict[str, Any]] = {
             "task": {
                 "kind": kind,
                 "train": "memory",
                 "multi_label": self.multi_label_,
                 "max_length": self.max_length,
-                "positive": str(self.classes_[1]) if two else None,
             },
             "encoder": {"name": self.encoder_, "lora": lora, **(self.encoder_options or {})},
             "loss": {"name": self.loss, "weights": self.weights, **(self.loss_options or {})},

@@ -66,7 +66,8 @@ class Classification(LabelTask):
     Attributes:
         multi_label: Any number of labels per text (sigmoids); otherwise exactly one (softmax).
         positive: The label whose F1 is the primary metric if there are two; None is the one named
-            1, true, yes or the like, or else the rarer one in train, as `softf1 stats` counts.
+            1, true, yes or the like, or else the rarer one in the train file (with `task.folds` in
+            all files), as `softf1 stats` counts.
         metric: The primary metric; None is F1 of the positive label with two labels, macro F1
             with more, micro F1 with several labels per text.
         format: Format of the files; None detects it.
@@ -79,7 +80,8 @@ class Classification(LabelTask):
         bars: The minimum confidence of each label, chosen on dev; `abstain` leaves out
             predictions below it.
         for_target: Whether a precision, recall or cost (`eval.target`) chose the thresholds;
-            `abstain` then leaves out, of two labels, the one that is not positive.
+            `abstain` then leaves out, of two labels, the one that is not positive. True in a
+            folder written before this was kept, so that it can still abstain.
     """
 
     multi_label: bool = False
@@ -92,7 +94,7 @@ class Classification(LabelTask):
     thresholds: tuple[float, ...] = field(default=(), metadata={"learned": True})
     biases: tuple[float, ...] = field(default=(), metadata={"learned": True})
     bars: dict[str, float] = field(default_factory=dict, metadata={"learned": True})
-    for_target: bool = field(default=False, metadata={"learned": True})
+    for_target: bool = field(default=True, metadata={"learned": True})
 
     kind = file_kind = "classification"
     summary = "one label or several for each text"
@@ -152,11 +154,26 @@ class Classification(LabelTask):
         labels = tuple(sorted(features.names["labels"]))
         self._check_labels(labels)
         task = replace(self, labels=labels)
-        if self.positive is not None or task.positive_label is None:
+        if self.multi_label:
             return task
         counts = task.class_counts(features)["labels"].tolist()
-        negative = negative_label(Counter(dict(zip(labels, counts, strict=True))))
-        return replace(task, positive=next(label for label in labels if label != negative))
+        positive = self._find_positive(Counter(dict(zip(labels, counts, strict=True))))
+        return replace(task, positive=positive)
+
+    def choose_positive(self, examples: Iterable[Example]) -> Self:
+        """Returns the task with the positive one of two labels, if the option does not name it.
+
+        Training calls this with whole files: in what is left of them without dev or a fold,
+        another label may be the rarer one.
+        """
+        counts = Counter(chain.from_iterable(one.labels for one in examples))
+        return replace(self, positive=self._find_positive(counts))
+
+    def _find_positive(self, counts: Counter[str]) -> str | None:
+        if self.positive is not None or self.multi_label or len(counts) != 2:
+            return self.positive
+        negative = negative_label(counts)
+        return next(label for label in counts if label != negative)
 
     def build_model(self, encoder: str | Path, tokenizer: Tokenizer, **options: Any) -> nn.Module:
         """Builds the encoder with a linear layer over its vector for the whole text."""

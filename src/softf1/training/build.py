@@ -20,7 +20,6 @@ from softf1.models.lora import add_lora
 from softf1.recipe import Recipe, with_values
 from softf1.recipe.auto import AUTO, HARDENING, choose_values
 from softf1.recipe.checking import check_eval_target
-from softf1.tasks.registry import make_task
 from softf1.training.adversarial import find_embeddings
 from softf1.training.batching import MAX_BUCKETS, BatchSampler, collate_rows, find_strata
 from softf1.training.evaluation import check_metric
@@ -79,9 +78,10 @@ def resolve_auto(recipe: Recipe, datasets: Datasets) -> tuple[Recipe, Datasets, 
         target="f1" if recipe.eval.tunes_f1 else str(recipe.eval.target or "f1"),
     )
     recipe = with_values(recipe, choice.values)
-    if recipe.task.options != options:
-        task = make_task(recipe.task.kind, **recipe.task.options).fit(datasets.features["train"])
-        datasets = replace(datasets, task=task)
+    chosen = {key: own for key, own in recipe.task.options.items() if options.get(key) != own}
+    if chosen:
+        changed = replace(task, **chosen)  # type: ignore[type-var]  # every task is a dataclass
+        datasets = replace(datasets, task=changed.fit(datasets.features["train"]))
     return recipe, datasets, [choice.line, *notes]
 
 

@@ -56,6 +56,7 @@ def load_datasets(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = No
     """
     task = make_task(recipe.task.kind, **recipe.task.options)
     examples, sources = _given(given, task) if given is not None else _read(recipe, task)
+    task = choose_positive(task, examples, recipe.task)
     notes = split_parts(examples, sources, recipe.task)
     tokenizer = make_tokenizer(recipe.encoder.name, task.texts(examples["train"]))
     features = {name: task.encode(own, tokenizer) for name, own in examples.items()}
@@ -63,6 +64,18 @@ def load_datasets(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = No
     check_gold(task, examples, sources)
     notes += [f"{name}: {note}" for name, one in features.items() for note in task.notes(one)]
     return Datasets(task, tokenizer, examples, features, sources, notes)
+
+
+def choose_positive(
+    task: Task, examples: Mapping[str, Sequence[Any]], section: TaskSection
+) -> Task:
+    """Returns the task with the positive one of two labels, the same for all folds."""
+    choose = getattr(task, "choose_positive", None)  # only tasks with a positive label have it
+    if choose is None:
+        return task
+    names = ("train",) if section.folds is None else SPLITS
+    chosen: Task = choose(one for name in names for one in examples.get(name, ()))
+    return chosen
 
 
 def read_parts(recipe: Recipe) -> dict[str, list[Any]]:

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
@@ -40,6 +41,9 @@ QUEUED = 2
 
 CPU_PADDING = 32
 """Padding ids of a batch at most on a CPU: there padding costs as much as text, a batch little."""
+
+SETTING = Lock()
+"""Held while the number of threads is set, so that no prediction starts with a wrong one."""
 
 TRIED = 200
 """How many dev examples `check_metric` scores, spread over the whole file."""
@@ -91,10 +95,14 @@ def predict_logits(
 
     def start(batch: Batch) -> Callable[[], Logits]:
         inputs = {k: v.to(target, non_blocking=True) for k, v in batch.inputs.items()}
-        with no_gradients(model), autocast():
+        with autocast():
             return copy_to_host(run(**inputs), batch, task)
 
-    cores = torch.get_num_threads() if cpu and world == 1 else 1
+    def predict(micro: MicroBatch) -> Logits:
+        with no_gradients(model):  # each thread has a mode of its own
+            return start(make(micro))()
+
+    cores = count_threads() if cpu and world == 1 else 1
     # The same number on every rank, since all shards of a model must run together.
     work = eval_batches(
         features["length"],
@@ -106,9 +114,9 @@ def predict_logits(
     parts: list[Logits] = []
     waiting: deque[Callable[[], Logits]] = deque()
     ahead = prefetch if cuda else map
-    with evaluating(model):
+    with evaluating(model), no_gradients(model):
         if cores > 1:
-            return join(map_on_cores(lambda micro: start(make(micro))(), work))
+            return join(map_on_cores(predict, work))
         for micro, batch in zip(work, ahead(make, work), strict=True):
             started = start(batch)
             if len(micro.items):  # a batch without items only keeps this rank in step
@@ -125,14 +133,31 @@ def map_on_cores(call: Callable[[T], U], work: Sequence[T]) -> list[U]:
     That is faster than all threads on one small batch, because they do not wait for each other
     after every operation. Less work than there are threads is done by all of them together.
     """
-    threads = torch.get_num_threads()
+    threads = count_threads()
     if len(work) < threads:
         return list(map(call, work))
-    try:
-        with ThreadPoolExecutor(threads, "core", torch.set_num_threads, (1,)) as pool:
-            return list(pool.map(call, work))
-    finally:
-        torch.set_num_threads(threads)  # also for threads that start later
+    with ThreadPoolExecutor(threads, "core", take_one_thread, (threads,)) as pool:
+        return list(pool.map(call, work))
+
+
+def count_threads() -> int:
+    """The number of threads that torch uses in the calling thread."""
+    with SETTING:
+        return torch.get_num_threads()
+
+
+def take_one_thread(usual: int) -> None:
+    """Lets torch use one thread in the calling thread, and `usual` in those that start later.
+
+    What is set in one thread holds there, and in all threads that have not called torch yet: they
+    would keep it. So a thread that ends at once sets the usual number again.
+    """
+    with SETTING:
+        torch.get_num_threads()  # the first call of a thread sets the usual number
+        torch.set_num_threads(1)
+        other = Thread(target=torch.set_num_threads, args=(usual,))
+        other.start()
+        other.join()
 
 
 def copy_to_host(output: Any, batch: Batch, task: Task) -> Callable[[], Logits]:

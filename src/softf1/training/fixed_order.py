@@ -9,13 +9,16 @@ step needs, or only at a high cost. `fixed_order` replaces these operations whil
                    without a deterministic form are made errors
     lstm           cuDNN's backward pass adds in any order
 
-What torch.compile compiles keeps its own operations.
+What torch.compile compiles keeps its own operations, and so do embeddings in transforms of
+torch.func.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from importlib.util import find_spec
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,8 +27,11 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from softf1.losses._core import under_transform
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
 EMBED = functional.embedding
 ATTEND = functional.scaled_dot_product_attention
@@ -58,25 +64,62 @@ def which_operations() -> tuple[bool, bool]:
     return torch.are_deterministic_algorithms_enabled(), only_warns
 
 
+class SharedContext:
+    """A change to the whole process, for as long as any thread is inside.
+
+    The first that enters makes it and the last that leaves takes it back. If each thread restored
+    what it found, one that entered later would bring the change back for good.
+
+    Args:
+        change: Returns the context that makes the change.
+    """
+
+    def __init__(self, change: Callable[[], AbstractContextManager[Any]]) -> None:
+        self.change, self.lock, self.inside = change, Lock(), 0
+        self.made = ExitStack()
+
+    def __enter__(self) -> None:
+        """Makes the change, unless another thread has made it."""
+        with self.lock:
+            if not self.inside:
+                self.made.enter_context(self.change())
+            self.inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        """Takes the change back, unless another thread is inside."""
+        with self.lock:
+            self.inside -= 1
+            if not self.inside:
+                self.made.close()
+
+
 @contextmanager
 def fixed_order(*names: str) -> Iterator[None]:
     """Context in which embeddings, attention and LSTMs add up their gradients in a fixed order.
 
+    Functions of torch are replaced for all threads, as long as one of them is in such a context.
+
     Args:
         names: Which functions of `REPLACED` to replace; all of them, if none is given.
     """
-    replaced = [(*REPLACED[name], name) for name in names or REPLACED]
-    before = [vars(home).get(name) for home, _, name in replaced]
-    for home, own, name in replaced:
-        setattr(home, name, own)
+    with ExitStack() as stack:
+        for name in names or REPLACED:
+            stack.enter_context(REPLACED[name])
+        yield
+
+
+@contextmanager
+def replace_function(home: Any, name: str, own: Callable[..., Any]) -> Iterator[None]:
+    """Context in which a module of torch has another function of this name."""
+    old = vars(home).get(name)
+    setattr(home, name, own)
     try:
         yield
     finally:
-        for (home, _, name), old in zip(replaced, before, strict=True):
-            if old is None:  # the module looks it up somewhere else
-                delattr(home, name)
-            else:
-                setattr(home, name, old)
+        if old is None:  # the module looks it up somewhere else
+            delattr(home, name)
+        else:
+            setattr(home, name, old)
 
 
 def embedding_in_order(
@@ -89,10 +132,10 @@ def embedding_in_order(
 ) -> Tensor:
     """`functional.embedding`, whose gradient is added up in a fixed order."""
     special = (max_norm, *options[1:], others.get("scale_grad_by_freq"), others.get("sparse"))
-    if any(special) or not weight.requires_grad or torch.compiler.is_compiling():
+    traced = torch.compiler.is_compiling() or under_transform()
+    if any(special) or not weight.requires_grad or traced:
         return EMBED(ids, weight, padding_idx, max_norm, *options, **others)
-    padding = None if padding_idx is None else padding_idx % len(weight)
-    out: Tensor = _Embed.apply(ids, weight, padding)  # type: ignore[no-untyped-call]
+    out: Tensor = _Embed.apply(ids, weight, padding_idx)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -100,8 +143,9 @@ class _Embed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, ids: Tensor, weight: Tensor, padding_idx: int | None) -> Tensor:
         ctx.save_for_backward(ids)
-        ctx.rows, ctx.padding_idx = len(weight), padding_idx
-        return EMBED(ids, weight)
+        ctx.rows = len(weight)
+        ctx.padding_idx = None if padding_idx is None else padding_idx % ctx.rows
+        return EMBED(ids, weight, padding_idx)  # raises if there is no such row
 
     @staticmethod
     @once_differentiable
@@ -172,17 +216,29 @@ def lstm_in_order(*args: Any, **options: Any) -> Any:
     """`torch.lstm` without cuDNN."""
     if torch.compiler.is_compiling():
         return LSTM(*args, **options)
+    with WITHOUT_CUDNN:
+        return LSTM(*args, **options)
+
+
+@contextmanager
+def turn_cudnn_off() -> Iterator[None]:
+    """Context without cuDNN."""
     cudnn: Any = torch.backends.cudnn
     before, cudnn.enabled = cudnn.enabled, False
     try:
-        return LSTM(*args, **options)
+        yield
     finally:
         cudnn.enabled = before
 
 
-REPLACED: dict[str, tuple[Any, Any]] = {
-    "embedding": (functional, embedding_in_order),
-    "scaled_dot_product_attention": (functional, attention_in_order),
-    "lstm": (torch._VF, lstm_in_order),  # noqa: SLF001 - where nn.LSTM looks
+WITHOUT_CUDNN = SharedContext(turn_cudnn_off)
+
+REPLACED = {
+    name: SharedContext(partial(replace_function, home, name, own))
+    for home, name, own in (
+        (functional, "embedding", embedding_in_order),
+        (functional, "scaled_dot_product_attention", attention_in_order),
+        (torch._VF, "lstm", lstm_in_order),  # noqa: SLF001 - where nn.LSTM looks
+    )
 }
-"""The functions by name: where modules look them up, and what replaces them."""
+"""The functions of torch that `fixed_order` replaces, by name."""

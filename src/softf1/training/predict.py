@@ -49,7 +49,7 @@ def predict_lines(
         examples: Examples, as from `read_input`; consumed lazily.
         device: Where the model is.
         autocast: Returns the autocast context of a forward pass.
-        batch_tokens: Padded tokens of a batch.
+        batch_tokens: Padded tokens of a batch at most; on a CPU, of those that run side by side.
         chunk: Examples that are encoded at once.
         abstain: Leave out predictions below their threshold or minimum confidence.
     """

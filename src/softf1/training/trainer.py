@@ -438,4 +438,7 @@ def make_trainer(
         chosen.append(f"note: train.{said}; set it to 0, or encoder.dropout above 0")
     if untunable(recipe, datasets.task):
         chosen.append("note: nothing is tuned on dev: there is no threshold or bias here")
+    if recipe.train.deterministic and not trainer.deterministic:
+        compiled = 'what train.compile = "inductor" compiles'
+        chosen.append(f"note: train.deterministic = true does not cover {compiled} on a GPU")
     return trainer, chosen
