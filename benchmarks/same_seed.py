@@ -59,7 +59,7 @@ RESULTS = Path(__file__).parent / "results" / "same-seed.csv"
 COLUMNS = ("grid", "runs", "same", "mean_gap", "largest_gap", "batch_size", "longest_row", "ids")
 REPEATED = RESULTS.with_name("same-seed-deterministic.csv")
 REPEATED_COLUMNS = (
-    "grid", "steps", "ids", "runs", "same", "default_same", "seconds", "default_seconds", "device",
+    "grid", "steps", "ids", "runs", "same", "same_without", "seconds", "seconds_without", "device",
     "torch", "date",
 )  # fmt: skip
 EQUAL = 1e-5
@@ -139,9 +139,9 @@ def repeat(options: argparse.Namespace) -> None:
         own, usual = prints[name, True], prints[name, False]
         line = {"grid": name, "steps": options.steps, "runs": len(own)}
         line |= {"ids": measure_step(grids[split(name)[0]], options.repeat)["ids"]}
-        line |= {"same": own.count(own[0]), "default_same": usual.count(usual[0])}
+        line |= {"same": own.count(own[0]), "same_without": usual.count(usual[0])}
         line |= {"seconds": median(seconds[name, True])}
-        line |= {"default_seconds": median(seconds[name, False])}
+        line |= {"seconds_without": median(seconds[name, False])}
         lines.append(line | versions)
         print(lines[-1], flush=True)
     write_csv(options.output, REPEATED_COLUMNS, lines)

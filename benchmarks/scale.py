@@ -269,8 +269,8 @@ def make_ring() -> str:
         "**CUDA graphs and fused layers run in one process only.** Several processes take plain "
         f"steps, {1000 * plain['MiniLM']:.1f} ms for MiniLM and {1000 * plain['BERT-base']:.1f} ms "
         "for BERT-base on one H200 ([training-cuda.csv](../benchmarks/results/training-cuda.csv)). "
-        "That time is mostly the launching of kernels. So we assume that 256 sentences per GPU "
-        "take as long as 32, or eight times a captured step without fused layers "
+        "That time is mostly the launching of kernels. So we assume that a step of 256 sentences "
+        "per GPU takes as long as one of 32, or eight times a captured step without fused layers "
         f"({1000 * device['MiniLM']:.1f} and {1000 * device['BERT-base']:.1f} ms) where that is "
         "longer."
     )

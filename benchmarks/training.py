@@ -8,12 +8,11 @@ All train on the same sentences, epochs, batch size (32), precision (bf16 on a G
 schedule and AdamW, with cross entropy. The first epoch is warm-up; `sentences_per_second` is the
 median of `WINDOWS` equal windows of steps of the epochs after it. `warmup_seconds` is what the
 first epoch took more than a later one, compiling and capturing; `break_even` is the number of
-sentences after which that is earned back against the Trainer. `floor_share` is the time of moving
-weights, gradients and optimizer state once at copy bandwidth, over the time of a step. `waiting`
-is the share of a step in which the loop waits for the next batch. `softf1-unfused` is softf1 with
-the encoder layers of transformers instead of fused ones. `softf1-any-order` is softf1 with
-`train.deterministic = false`. Then all predict
-the dev file and score it, the Trainer with seqeval. Without the data folder it says so and ends.
+sentences after which that is earned back against the Trainer. `waiting` is the share of a step in
+which the loop waits for the next batch. `softf1-unfused` is softf1 with the encoder layers of
+transformers instead of fused ones, `softf1-any-order` softf1 with `train.deterministic = false`.
+Then all predict the dev file and score it, the Trainer with seqeval. Without the data folder it
+says so and ends.
 
 Two cases run by torch.compile: `trainer-compiled` is the Trainer with `torch_compile=True`,
 `compile-loop` a plain PyTorch loop. Every shape of a batch is compiled for itself, which is faster
