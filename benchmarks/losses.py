@@ -96,12 +96,21 @@ class Row:
 
 
 def our_cases(weight: Tensor) -> list[Case]:
-    """Returns every loss and level of the package."""
-    plain = partial(losses.cross_entropy_loss, check_labels=False)
+    """Returns every loss and level that takes one label a row and adds up rows or their sums.
+
+    The ranking losses sort all rows, and the asymmetric loss takes several labels a row.
+    """
+    plain = {
+        "ce": losses.cross_entropy_loss,
+        "wce": partial(losses.cross_entropy_loss, weight=weight),
+        "la": partial(losses.logit_adjusted_loss, weight=weight),
+        "focal": losses.focal_loss,
+        "wfocal": partial(losses.focal_loss, weight=weight),
+        "zlpr": losses.zlpr_loss,
+    }
     cases = [
-        Case("ce", "example", plain, ours=True),
-        Case("wce", "example", partial(plain, weight=weight), ours=True),
-        Case("focal", "example", partial(losses.focal_loss, check_labels=False), ours=True),
+        Case(name, "example", partial(function, check_labels=False), ours=True)
+        for name, function in plain.items()
     ]
     family = {
         "dice": losses.dice_loss,

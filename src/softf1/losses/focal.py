@@ -95,7 +95,7 @@ def _softmax(rows: Rows, weight: Tensor | None, gamma: float) -> tuple[Tensor, T
             # gradient. An even power needs neither floor nor sign, and keeps one tensor less.
             missing = -missing.clamp_max(-torch.finfo(picked.dtype).tiny)
         values = missing.pow(gamma) * values
-    return -values if counts is None else -values * counts, counts
+    return -values if counts is None else (values * counts).neg_(), counts
 
 
 class FocalLoss(LossModule):

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from softf1.losses._core import (
     Reduction,
+    Rows,
     check_at_least,
     check_choice,
     check_weight,
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from softf1.losses._core import Backend
+
+EXACT = 40.0
+"""From here on, log(1 + exp(x)) is x in float64, too."""
 
 
 def zlpr_loss(
@@ -86,19 +90,44 @@ def zlpr_loss(
     rows = prepare(logits, target, mask=mask, ignore_index=ignore_index, check_labels=check_labels)
     weights = check_weight(weight, rows.logits)
     refuse_gradient("weight", weights)
-    terms = rows.terms()
-    positive = rows.positives().to(rows.y.dtype) if rows.softmax else rows.y
-    negative = torch.where(terms, 1.0 - positive, 0.0)
-    if weights is not None:
-        positive = positive * weights
-    x = torch.where(terms, rows.logits, 0.0)
-    values = _log_one_plus(margin + x, negative) + _log_one_plus(margin - x, positive)
-    return reduce_rows(values, counts=rows.kept(), shape=rows.shape, reduction=reduction)
+    values = (_one_positive if rows.softmax else _several)(rows, weights, margin)
+    counts = None if rows.complete else rows.kept()
+    return reduce_rows(values, counts=counts, shape=rows.shape, reduction=reduction)
+
+
+def _one_positive(rows: Rows, weight: Tensor | None, margin: float) -> Tensor:
+    """Returns the loss of each row (N,) with one positive.
+
+    The negatives cost a cross entropy in which the threshold stands in the place of the positive.
+    """
+    assert rows.gold is not None  # noqa: S101 — softmax rows only
+    gold = rows.gold.squeeze(1)
+    x = rows.logits if rows.complete else torch.where(rows.wanted, rows.logits, 0.0)
+    others = x.scatter(1, rows.gold, -margin)
+    short = margin - x.gather(1, rows.gold).squeeze(1)
+    if weight is not None:
+        short = short + weight.log()[gold]
+    if not rows.complete:  # a gold class of −inf is out of its row
+        short = torch.where(rows.y.squeeze(1) > 0, short, -torch.inf)
+    of_positive = functional.softplus(short, threshold=EXACT)
+    values = functional.cross_entropy(others, gold, reduction="none") + of_positive
+    return values if rows.complete else torch.where(rows.wanted.squeeze(1), values, 0.0)
+
+
+def _several(rows: Rows, weight: Tensor | None, margin: float) -> Tensor:
+    """Returns the loss of each row (N,) with any number of positives."""
+    negative = torch.where(rows.wanted, 1.0 - rows.y, 0.0)
+    positive = rows.y if weight is None else rows.y * weight
+    x = torch.where(rows.wanted, rows.logits, 0.0)
+    return _log_one_plus(margin + x, negative) + _log_one_plus(margin - x, positive)
 
 
 def _log_one_plus(x: Tensor, factors: Tensor) -> Tensor:
     """Returns log(1 + Σ factors · exp(x)) of each row."""
-    return torch.logsumexp(functional.pad(x + factors.log(), (0, 1)), -1)
+    x = x.masked_fill(factors == 0, -torch.inf)
+    highest = x.detach().amax(-1, keepdim=True).clamp_min(0.0)
+    total = (factors * (x - highest).exp()).sum(-1, keepdim=True) + (-highest).exp()
+    return (highest + total.log()).squeeze(-1)
 
 
 class ZLPRLoss(LossModule):
