@@ -7,10 +7,10 @@
 
 Times are medians over interleaved rounds. The floor is the time to read the logits twice and write
 the gradient once at the copy bandwidth measured in the same run. Peak memory is beside the inputs.
-`--eager` times every loss and level as people call it, forward and backward by the clock, beside
+`--eager` times every loss with kernels as people call it, forward and backward by the clock, beside
 `F.cross_entropy`, eager and compiled, in under a minute: processes compile the kernels side by side
 first. `--linear` measures `softf1.kernels.linear_loss` beside a linear layer followed by the loss;
-`--check` runs every kernel once on small inputs, to be watched by a sanitizer.
+`--check` runs the kernels of the losses once on small inputs, to be watched by a sanitizer.
 """
 
 from __future__ import annotations
@@ -68,9 +68,10 @@ def contenders(c: int) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
         "dsc example, PyTorch": make_loss("dsc", backend="torch"),
         "dsc batch, PyTorch": make_loss("dsc", over="batch", backend="torch"),
     }
+    torch._dynamo.reset()  # noqa: SLF001 — each shape is compiled for itself
     found: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
         REFERENCE: functional.cross_entropy,
-        COMPILED: torch.compile(functional.cross_entropy),
+        COMPILED: torch.compile(functional.cross_entropy, dynamic=False),
         **{f"softf1 {name}": loss for name, loss in ours.items()},
     }
     if c <= 100:
@@ -226,7 +227,7 @@ def measure_linear(c: int, *, unfused: bool, rounds: int) -> list[dict[str, obje
 
 
 def every_loss(c: int) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
-    """Returns every loss and level by name, as a user makes them: the kernels run by themselves."""
+    """Returns every loss with kernels by name and level, as a user makes them."""
     weight = torch.linspace(0.5, 1.5, c, device="cuda")
     found: dict[str, Callable[[Tensor, Tensor], Tensor]] = {}
     for name in loss_names():
@@ -323,13 +324,15 @@ def run_eager(output: Path, setting: dict[str, object]) -> None:
 
 
 def check() -> None:
-    """Runs every kernel once, on shapes with ragged ends."""
+    """Runs the kernels of every loss once, on shapes with ragged ends."""
     for n, c in ((37, 9), (70, 100), (5, 9_001), (600, 16_384), (3, 40_000)):
         logits = torch.randn(n, c, device="cuda", dtype=torch.bfloat16)
         labels = torch.randint(0, c, (n,), device="cuda")
         labels[1] = -100
         terms = torch.randint(0, 2, (n, c), device="cuda")
-        names: list[tuple[str, dict[str, object]]] = [("ce", {}), ("focal", {})]
+        prior = torch.linspace(0.5, 1.5, c, device="cuda")
+        names: list[tuple[str, dict[str, object]]] = [("ce", {}), ("focal", {}), ("zlpr", {})]
+        names += [("la", {"weight": prior}), ("wfocal", {"weight": prior})]
         for over in ("example", "batch"):
             names += [("dsc", {"over": over}), ("dsc", {"over": over, "alpha": 0.3})]
         for name, options in names:
@@ -348,7 +351,7 @@ def main() -> None:
     parser.add_argument("--eager", action="store_true", help="every loss as people call it")
     parser.add_argument("--share", type=int, help=argparse.SUPPRESS)  # what a worker compiles
     parser.add_argument("--linear", action="store_true", help="the linear layer with its loss")
-    parser.add_argument("--check", action="store_true", help="run every kernel once")
+    parser.add_argument("--check", action="store_true", help="run the kernels of the losses once")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         print("no GPU here: nothing measured")

@@ -72,7 +72,8 @@ OURS, THEIRS, FLOOR = "softf1 predict", "transformers pipeline", "matrix product
 PACKED = "matrix products of packed weights alone"
 TOKENS = (1024, 16384)
 """Padded tokens of a batch of ours: the default on a CPU, and that on a GPU."""
-BATCHES = (1, 8, 32, 64)
+BATCHES = {"cpu": (1, 8, 32, 64), "cuda": (8, 32, 64, 128, 256, 512)}
+"""Sentences of a batch of the pipeline."""
 WORDS = 20_000
 PARTS = ("read", "encode", "batches", "decode", "format")
 ALL, COLLECTOR = "predict_lines", "garbage collector"
@@ -439,7 +440,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 print(f"{line['code']:7} {line['part']:17} {each}{times}")
             write_lines(lines, options.output or RESULTS / "predict-host.csv")
             return
-        sides = find_sides(model, file, device=options.device, batches=BATCHES)
+        sides = find_sides(model, file, device=options.device, batches=BATCHES[options.device])
         best = measure(sides, sentences=options.sentences, rounds=options.rounds)
     lines = describe(best, options)
     for by in ("softf1_is_faster", "softf1_is_faster_by_cpu_time"):

@@ -259,20 +259,22 @@ def make_ring() -> str:
     near, far = LINKS.values()
     sent = {gpus: ring_bytes("MiniLM", gpus) for gpus in (8, 64)}
     text = (
-        "`train.batch_size` is that of the step over all processes. A ring sends 2 · (G − 1) / G "
-        f"times the gradient through each link: {sent[8] / 1e6:.0f} MB for 8 processes, "
+        "`train.batch_size` counts the examples of a step on all GPUs. A ring sends "
+        f"2 · (G − 1) / G times the gradient through each link: {sent[8] / 1e6:.0f} MB for 8 processes, "
         f"{sent[64] / 1e6:.0f} MB for 64. At 200 GB/s (NVLink, assumed) that is "
         f"{1000 * sent[8] / near:.1f} to {1000 * sent[64] / near:.1f} ms per step; at 25 GB/s (a "
         f"network of 200 Gbit/s, assumed) {1000 * sent[8] / far:.0f} to "
         f"{1000 * sent[64] / far:.0f} ms. DDP hides a part of it behind the backward pass; below, "
-        "nothing is hidden.\n\n"
+        "nothing is hidden. The table is for cross entropy: a loss over the batch adds its message "
+        "and a forward pass.\n\n"
         "**CUDA graphs and fused layers run in one process only.** Several processes take plain "
         f"steps, {1000 * plain['MiniLM']:.1f} ms for MiniLM and {1000 * plain['BERT-base']:.1f} ms "
-        "for BERT-base on one H200 ([training-cuda.csv](../benchmarks/results/training-cuda.csv)). "
-        "That time is mostly the launching of kernels. So we assume that a step of 256 sentences "
-        "per GPU takes as long as one of 32, or eight times a captured step without fused layers "
-        f"({1000 * device['MiniLM']:.1f} and {1000 * device['BERT-base']:.1f} ms) where that is "
-        "longer."
+        "for BERT-base on one H200 ([training-cuda.csv](../benchmarks/results/training-cuda.csv), "
+        "softf1 0.1.0, torch 2.11.0, 2026-11-15). "
+        "That time is mostly the launching of kernels. So for 256 sentences per GPU we take the "
+        "longer of two times: a plain step of 32, or eight times a captured step of 32 without "
+        "fused layers "
+        f"({1000 * device['MiniLM']:.1f} and {1000 * device['BERT-base']:.1f} ms, 2026-11-16)."
     )
     lines = ["| GPUs, sentences per step | links | step | sentences/s |", "|---|---|---|---|"]
     for model, step in one.items():

@@ -11,8 +11,8 @@ first epoch took more than a later one, compiling and capturing; `break_even` is
 sentences after which that is earned back against the Trainer. `waiting` is the share of a step in
 which the loop waits for the next batch. `softf1-unfused` is softf1 with the encoder layers of
 transformers instead of fused ones, `softf1-any-order` softf1 with `train.deterministic = false`.
-Then all predict the dev file and score it, the Trainer with seqeval. Without the data folder it
-says so and ends.
+Then all predict the dev file and score it, the Trainer with seqeval if it is there. Without the
+data folder it says so and ends.
 
 Two cases run by torch.compile: `trainer-compiled` is the Trainer with `torch_compile=True`,
 `compile-loop` a plain PyTorch loop. Every shape of a batch is compiled for itself, which is faster
@@ -278,7 +278,10 @@ def measure_trainer(
     trainer.train()
     if compiled:  # its prediction would compile every shape once more
         return {**clock.describe(), "dev_f1": score_dev(model, datasets, device)}
-    return {**clock.describe(), **predict_with_trainer(trainer, dev, task)}
+    scored = predict_with_trainer(trainer, dev, task) or {
+        "dev_f1": score_dev(model, datasets, device)
+    }
+    return {**clock.describe(), **scored}
 
 
 def measure_loop(
@@ -350,7 +353,7 @@ def score_dev(model: torch.nn.Module, datasets: Any, device: torch.device) -> fl
 
 
 def predict_with_trainer(trainer: Any, dev: Any, task: Any) -> dict[str, float]:
-    """Predict and score the dev file, the second time."""
+    """Predict and score the dev file, the second time; nothing without seqeval."""
     try:
         from seqeval.metrics import f1_score
     except ImportError:
