@@ -260,8 +260,8 @@ def make_ring() -> str:
     sent = {gpus: ring_bytes("MiniLM", gpus) for gpus in (8, 64)}
     text = (
         "`train.batch_size` counts the examples of a step on all GPUs. A ring sends "
-        f"2 · (G − 1) / G times the gradient through each link: {sent[8] / 1e6:.0f} MB for 8 processes, "
-        f"{sent[64] / 1e6:.0f} MB for 64. At 200 GB/s (NVLink, assumed) that is "
+        f"2 · (G − 1) / G times the gradient through each link: {sent[8] / 1e6:.0f} MB for 8 "
+        f"processes, {sent[64] / 1e6:.0f} MB for 64. At 200 GB/s (NVLink, assumed) that is "
         f"{1000 * sent[8] / near:.1f} to {1000 * sent[64] / near:.1f} ms per step; at 25 GB/s (a "
         f"network of 200 Gbit/s, assumed) {1000 * sent[8] / far:.0f} to "
         f"{1000 * sent[64] / far:.0f} ms. DDP hides a part of it behind the backward pass; below, "
