@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from softf1.losses import loss_names
+from softf1.losses import loss_names, make_loss
 from tests.losses.cases import (
     OPTIONS,
+    WEIGHT,
     batch,
     build,
     every_case,
@@ -16,6 +17,7 @@ from tests.losses.cases import (
     is_detached,
     is_ranking,
 )
+from tests.operations import Recorder
 
 
 def value_and_gradient(loss, logits, target, mask=None, factor=1.0):
@@ -236,3 +238,18 @@ def test_one_logit_takes_targets_with_and_without_the_class_axis(name, options):
     assert gradient[1] > 0
     if options.get("alpha") != 2.5:  # the decay of the paper pushes back from p = 1 / 3.5
         assert gradient[0] < 0
+
+
+@every_mode
+@every_case()
+def test_without_a_kernel_a_device_adds_up_in_a_fixed_order_and_nothing_waits_for_it(
+    name, options, mode
+):
+    """On the device `meta`, which has no values, a loss takes the path of a GPU without Triton."""
+    logits, target = (given.to("meta") for given in batch(mode))
+    if options.get("weight") == WEIGHT:
+        options = options | {"weight": torch.tensor(WEIGHT, device="meta")}
+    with Recorder() as recorder:
+        make_loss(name, **options)(logits.requires_grad_(), target).sum().backward()
+    assert logits.grad is not None
+    assert not recorder.unordered()

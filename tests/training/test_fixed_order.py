@@ -10,6 +10,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from transformers import T5Config, T5EncoderModel
 
+from softf1.recipe import with_values
 from softf1.training import fixed_order as module
 from softf1.training.fixed_order import (
     ATTEND,
@@ -20,6 +21,11 @@ from softf1.training.fixed_order import (
     which_operations,
 )
 from softf1.training.processes import CUBLAS, deterministic
+from softf1.training.run import train_run
+from softf1.training.step import Stepper
+from tests.operations import Recorder
+from tests.training.test_run import CASES, case
+from tests.training.toys import read_files
 
 CUDA = torch.cuda.is_available()
 gpu = pytest.mark.skipif(not CUDA, reason="wants a GPU")
@@ -262,6 +268,63 @@ def test_what_is_compiled_keeps_the_operations_of_torch(model, x):
     with fixed_order():
         assert compiled_calls(model, x) == usual
     assert {functional.embedding, ATTEND, torch.lstm} & {*usual}
+
+
+TRAININGS = {
+    "plain": {},
+    "regularised": {"train.adversarial": 0.5, "train.consistency": 1.0},
+    "crf": {"task.decoder": "crf"},
+}
+RUNS = [
+    (name, training)
+    for name, (task, *_) in CASES.items()
+    for training in TRAININGS
+    if training != "crf" or task["kind"] == "tagging"
+]
+
+
+def in_order(name, training, bert):
+    """The recipe of a case with sums in a fixed order, and its data."""
+    recipe, data = case(name, bert)
+    return with_values(recipe, TRAININGS[training] | {"train.deterministic": True}), data
+
+
+@pytest.mark.parametrize(("name", "training"), RUNS)
+def test_no_step_takes_an_operation_without_a_fixed_order(
+    name, training, bert, tmp_path, monkeypatch
+):
+    """On a CPU, which has an order anyway: here the operations count that a GPU would take."""
+    recipe, data = in_order(name, training, bert)
+    recorder, gradient = Recorder(), Stepper.gradient
+
+    def record(*args, **options):
+        with recorder:
+            return gradient(*args, **options)
+
+    monkeypatch.setattr(Stepper, "gradient", record)
+    with fixed_order():
+        train_run(recipe, tmp_path / "run", data=data, quiet=True)
+    assert {"mm", "embedding"} <= recorder.names
+    assert not recorder.unordered()
+
+
+def test_an_operation_without_a_fixed_order_is_noticed():
+    embedding = nn.Embedding(5, 3)
+    with Recorder() as recorder:
+        embedding(torch.tensor([1, 1])).cumsum(0).sum().backward()
+    assert recorder.unordered() == {"cumsum", "embedding_dense_backward"}
+
+
+@gpu
+@pytest.mark.parametrize(("name", "training"), RUNS)
+def test_on_a_gpu_every_task_repeats_to_the_bit(name, training, bert, tmp_path, monkeypatch):
+    monkeypatch.setenv(CUBLAS, ":4096:8")
+    recipe, data = in_order(name, training, bert)
+    for folder in ("a", "b"):
+        result = train_run(recipe, tmp_path / folder, data=data, quiet=True)
+        assert result["device"] == torch.cuda.get_device_name()
+        assert result["deterministic"]
+    assert read_files(tmp_path / "a") == read_files(tmp_path / "b")
 
 
 @gpu

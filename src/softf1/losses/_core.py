@@ -8,6 +8,7 @@ mode, vmap) raises an error that says so.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
@@ -148,8 +149,9 @@ def _is_complete(x: Tensor, labels: Tensor, ignore_index: int) -> bool:
     lowest, highest = (bound.item() for bound in labels.aminmax())
     if lowest < 0 or highest >= x.shape[1] or lowest <= ignore_index <= highest:
         return False
-    lowest, highest = (bound.item() for bound in x.detach().aminmax())
-    return bool(-torch.inf < lowest <= highest < torch.inf)
+    # A sum is finite only if all its terms are, and takes a fifth of the time of their bounds. If
+    # large terms overflow, the rows are taken for incomplete, which is slower but as right.
+    return math.isfinite(x.detach().sum().item())
 
 
 def check_tensor(name: str, value: object) -> None:
