@@ -76,7 +76,8 @@ def predict_logits(
         features: Encoded examples.
         tokenizer: The tokenizer of the encoder.
         device: Where the model is.
-        batch_tokens: Padded tokens of a batch at most; on a CPU, of those that run side by side.
+        batch_tokens: Padded tokens of a batch at most; on a CPU, of those that run side by side. A
+            batch has at least one item, and so has each core of a CPU.
         autocast: Returns the autocast context of a forward pass.
         world: Number of processes that share the items.
         rank: Number of this process.
