@@ -10,7 +10,7 @@ step needs, or only at a high cost. `fixed_order` replaces these operations whil
     lstm           cuDNN's backward pass adds in any order
 
 What torch.compile compiles keeps its own operations, and so do embeddings in transforms of
-torch.func.
+torch.func, and a module that imports one of these functions by name.
 """
 
 from __future__ import annotations
