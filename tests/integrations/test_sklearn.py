@@ -190,6 +190,15 @@ def test_the_positive_class_is_the_rarer_one_or_the_one_named_1(names, positive)
     assert set(fitted.predict(TEXTS)) <= set(names)
 
 
+def test_the_positive_class_is_the_rarer_one_of_all_texts():
+    """Without the part put aside, 26 are left of each."""
+    texts = [f"text {number}" for number in range(61)]
+    labels = ["cat"] * 31 + ["dog"] * 30
+    fitted = SoftF1Classifier(**{**QUICK, "epochs": 1, "dev_share": 0.15}).fit(texts, labels)
+    assert fitted.result_["class_counts"]["labels"] == {"cat": 26, "dog": 26}
+    assert fitted.loaded_.task.positive_label == "dog"
+
+
 def test_decisions_tuned_on_the_part_put_aside():
     model = SoftF1Classifier(**QUICK, tune=True, dev_share=0.4)
     model.fit(TEXTS + DULL, [*LABELS, *["dull"] * 6])

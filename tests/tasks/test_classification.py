@@ -7,6 +7,8 @@ import torch
 from softf1.cli.show import format_scores
 from softf1.data.counts import negative_label
 from softf1.data.examples import PairExample, TextExample
+from softf1.data.problems import Problems
+from softf1.errors import InputError
 from softf1.models.encoders import build_model, make_tokenizer
 from softf1.tasks.base import join
 from softf1.tasks.registry import load_task, make_task, save_task
@@ -130,6 +132,17 @@ def test_the_positive_label_is_the_one_that_softf1_stats_counts(tokenizer, label
 
 def test_a_model_from_before_keeps_its_positive_label():
     assert make_task("classification", labels=("a", "z")).positive_label == "z"
+
+
+def test_labels_are_optional_in_a_file_to_predict_on_whatever_was_read_before(tmp_path):
+    task, problems = make_task("classification"), Problems()
+    for name, content in (("gold", "text,label\nAnn,work\n"), ("bare", "text\nAnn\n")):
+        (tmp_path / f"{name}.csv").write_text(content, "utf-8")
+    to_predict = task.read_input(tmp_path / "bare.csv", problems)
+    assert [one.labels for one in task.read(tmp_path / "gold.csv", problems)] == [("work",)]
+    assert [one.labels for one in to_predict] == [()]
+    with pytest.raises(InputError, match="wanted a column for the label"):
+        list(task.read(tmp_path / "bare.csv", problems))
 
 
 def test_the_positive_label_of_two_is_the_headline(tokenizer):

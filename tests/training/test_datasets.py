@@ -267,10 +267,17 @@ def test_files_of_a_tagger_with_a_scheme_are_checked_before_it_is_fitted(tmp_pat
         read_parts(recipe)
 
 
-def test_a_dev_part_that_repeated_texts_make_small_is_noted():
-    words = [f"w{number}" for number in range(10)]
-    train = [TaggedSentence((word,), ("O",), 1) for word in (*words, *["same"] * 90)]
+@pytest.mark.parametrize(
+    ("words", "labels"),
+    [([*map(str, range(10)), *["same"] * 90], ["O"] * 100), (range(100), range(100))],
+    ids=["repeated texts", "labels of one text"],
+)
+def test_a_dev_part_that_is_too_small_is_noted_with_what_may_be_why(words, labels):
+    pairs = zip(map(str, words), map(str, labels), strict=True)
+    train = [TaggedSentence((word,), (tag,), 1) for word, tag in pairs]
     found = load_datasets(make_recipe(), {"train": train})
     assert len(found.examples["dev"]) < 5
-    assert any("instead of 10.0%, because equal texts stay together" in n for n in found.notes)
-    assert not any("stay together" in n for n in load_datasets(make_recipe(), make_data()).notes)
+    (note,) = (note for note in found.notes if "instead of 10.0%" in note)
+    assert "equal texts and questions about one article stay together" in note
+    assert "the only text of a label stays in train" in note
+    assert not any("instead of" in n for n in load_datasets(make_recipe(), make_data()).notes)

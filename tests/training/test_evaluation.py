@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from softf1.data.examples import QAExample, TaggedSentence, TextExample
 from softf1.tasks import join, make_task
@@ -21,6 +22,7 @@ from softf1.training.evaluation import (
     evaluate,
     map_on_cores,
     predict_logits,
+    share_weights,
     write_predictions,
 )
 from tests.tasks.cases import CASES
@@ -172,6 +174,64 @@ def test_predictions_that_overlap_do_not_change_each_other():
         ended.set()
         assert first.result() == [1] * 3
     assert in_a_new_thread(torch.get_num_threads) == 3
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_a_prediction_keeps_the_number_of_threads_of_those_that_start_later():
+    in_a_new_thread(lambda: torch.set_num_threads(2))  # three in this thread, two in new ones
+    assert map_on_cores(lambda _: torch.get_num_threads(), range(9)) == [1] * 9
+    assert (torch.get_num_threads(), in_a_new_thread(torch.get_num_threads)) == (3, 2)
+
+
+class Remembering(nn.Module):
+    """A model of another package, whose forward keeps on the module what it needs later."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+        self.register_buffer("place", torch.zeros(0))
+
+    def forward(self, **inputs):
+        self.inputs, self.place = inputs, inputs["input_ids"].float().mean()
+        time.sleep(0.01)  # another thread's turn
+        assert self.place == self.inputs["input_ids"].float().mean()
+        return self.model(**self.inputs)
+
+
+@one_case
+@pytest.mark.usefixtures("three_threads")
+def test_what_a_module_keeps_during_a_forward_is_that_of_its_own_batch(case):
+    task, _, tokenizer, model, examples = case
+    features = task.encode([*examples] * 3, tokenizer)
+    how = {"device": "cpu", "batch_tokens": 3}
+    wanted = predict_logits(model, task, features, tokenizer, **how)
+    found = predict_logits(Remembering(model), task, features, tokenizer, **how)
+    assert len({*features["length"]}) > 1
+    for key, value in wanted.items():
+        np.testing.assert_allclose(found[key], value, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_copy_with_the_same_weights_computes_the_same():
+    class Several(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = self.again = nn.Linear(3, 3)
+            self.script = torch.jit.script(nn.Linear(3, 3))
+            self.rest = nn.Sequential(nn.BatchNorm1d(3), nn.LSTM(3, 3))
+            self.none = None
+            self.register_module("left_out", None)
+
+        def forward(self, x):
+            return self.rest(self.script(self.again(self.first(x))))[0]
+
+    model, x = Several().eval(), torch.randn(2, 3)
+    copy = share_weights(model)
+    assert torch.equal(copy(x), model(x))
+    assert copy.first is copy.again is not model.first
+    assert not {*copy.modules()} & {*model.modules()}
+    for name, value in copy.named_parameters():
+        assert value is model.get_parameter(name)
 
 
 @one_case

@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils import deterministic as memory
 from torch.utils.checkpoint import checkpoint
 from transformers import T5Config, T5EncoderModel
 
@@ -14,8 +16,8 @@ from softf1.recipe import with_values
 from softf1.training import fixed_order as module
 from softf1.training.fixed_order import (
     ATTEND,
+    DETERMINISTIC,
     WITHOUT_CUDNN,
-    ask_torch,
     find_attention,
     fixed_order,
     which_operations,
@@ -69,16 +71,19 @@ def test_embeddings_added_in_order_have_the_gradient_of_torch(padding_idx, rows)
     with fixed_order():
         values = embedding(ids)
         assert "_Embed" in type(values.grad_fn).__name__
-        keyword = torch.nn.functional.embedding(ids, embedding.weight, padding_idx=padding_idx)
+        named = {"input": ids, "weight": embedding.weight, "padding_idx": padding_idx}
+        keyword = torch.nn.functional.embedding(**named)
     assert torch.equal(values, embedding(ids))
     assert torch.equal(keyword, values)
     (own,) = torch.autograd.grad(values, embedding.weight, gradient)
     torch.testing.assert_close(own, wanted)
 
 
-@pytest.mark.parametrize("option", ["scale_grad_by_freq", "sparse", "max_norm"])
+@pytest.mark.parametrize(
+    "option", [{"scale_grad_by_freq": True}, {"sparse": True}, {"max_norm": 1.0}, {"max_norm": 0.0}]
+)
 def test_embeddings_with_special_options_stay_with_torch(option):
-    embedding = torch.nn.Embedding(7, 5, **{option: True if option != "max_norm" else 1.0})
+    embedding = torch.nn.Embedding(7, 5, **option)
     with fixed_order():
         values = embedding(torch.tensor([1, 1, 2]))
     assert "_Embed" not in type(values.grad_fn).__name__
@@ -161,7 +166,7 @@ def test_the_backward_pass_of_attention_alone_is_told_to_be_deterministic():
     """Only where torch would fail rather than warn do its kernels change."""
     modes = []
     x = torch.randn(1, 1, 3, 4, requires_grad=True)
-    with ask_torch(warn_only=True):
+    with DETERMINISTIC:
         with fixed_order():
             out = functional.scaled_dot_product_attention(x, x, x)
         find_attention(out.grad_fn).register_prehook(lambda _: modes.append(which_operations()))
@@ -170,6 +175,15 @@ def test_the_backward_pass_of_attention_alone_is_told_to_be_deterministic():
             assert which_operations() == (True, True)
     assert modes == [(True, False)] * 2
     assert which_operations() == (False, False)
+
+
+def test_a_model_that_chooses_its_kernel_of_attention_gets_it():
+    x = torch.randn(1, 1, 3, 4, requires_grad=True)
+    with fixed_order():
+        assert find_attention(functional.scaled_dot_product_attention(x, x, x).grad_fn)
+        with sdpa_kernel(SDPBackend.MATH):
+            out = functional.scaled_dot_product_attention(x, x, x)
+    assert find_attention(out.grad_fn) is None
 
 
 def test_attention_inside_a_function_of_torch_is_replaced_too(monkeypatch):
@@ -209,11 +223,16 @@ def test_functions_of_torch_come_back_even_from_inside_and_after_an_error():
     [
         (fixed_order, lambda: (functional.embedding, torch._VF.lstm)),
         (lambda: WITHOUT_CUDNN, lambda: torch.backends.cudnn.enabled),
+        (lambda: deterministic(on=True), which_operations),
+        (lambda: deterministic(on=True), torch.backends.cuda.cudnn_sdp_enabled),
+        (lambda: deterministic(on=True), lambda: memory.fill_uninitialized_memory),
     ],
-    ids=["functions", "cudnn"],
+    ids=["functions", "cudnn", "operations", "attention", "memory"],
 )
-def test_threads_that_overlap_leave_torch_as_it_was(enter, look):
+def test_threads_that_overlap_leave_torch_as_it_was(enter, look, monkeypatch):
     """The first to enter leaves first, when the second still wants the change."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setenv(CUBLAS, ":4096:8")
     before = look()
     with ExitStack() as first, ExitStack() as second:
         first.enter_context(enter())

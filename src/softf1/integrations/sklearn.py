@@ -23,6 +23,7 @@ from softf1.data.language import guess_language
 from softf1.data.splits import put_aside, text_of
 from softf1.models.encoders import MINILM, is_at_hand, list_encoders
 from softf1.recipe import Recipe, build_recipe, check_recipe
+from softf1.tasks import make_task
 from softf1.training.evaluation import predict_logits
 from softf1.training.publish import load_model
 from softf1.training.run import train_run
@@ -151,7 +152,9 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         data = split_dev(examples, labels, share=self.dev_share, seed=seed)
         self.encoder_ = choose_encoder(examples) if self.encoder == AUTO else self.encoder
-        recipe = self._recipe(examples[0].task, seed)
+        task: Any = make_task(examples[0].task, multi_label=self.multi_label_)
+        # Of all texts: in what is left without dev, another label may be the rarer one.
+        recipe = self._recipe(task.kind, seed, positive=task.choose_positive(examples).positive)
         check_recipe(recipe)
         with TemporaryDirectory() as folder:
             self.result_ = train_run(recipe, folder, quiet=not self.verbose, data=data)
@@ -222,7 +225,7 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             raise ValueError(f"wanted 2 classes or more, got only one class, {self.classes_}")
         return [(str(label),) for label in given.ravel()]
 
-    def _recipe(self, kind: str, seed: int) -> Recipe:
+    def _recipe(self, kind: str, seed: int, *, positive: str | None = None) -> Recipe:
         for key, own in (("name", "encoder"), ("lora", "lora")):
             if key in (self.encoder_options or {}):
                 raise ValueError(f"encoder_options: set {key!r} by the parameter {own}")
@@ -237,6 +240,7 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
                 "train": "memory",
                 "multi_label": self.multi_label_,
                 "max_length": self.max_length,
+                "positive": positive,
             },
             "encoder": {"name": self.encoder_, "lora": lora, **(self.encoder_options or {})},
             "loss": {"name": self.loss, "weights": self.weights, **(self.loss_options or {})},

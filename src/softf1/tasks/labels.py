@@ -85,13 +85,15 @@ class LabelTask(TextTask):
 
     def read(self, path: Path | str, problems: Problems | None = None) -> Iterator[Any]:
         """Reads labelled texts; a table without a column of labels is an error."""
-        problems = problems or Problems()
-        problems.labelled = True
-        return super().read(path, problems)
+        return self._read(path, problems or Problems(), labelled=True)
 
     def read_input(self, path: Path | str, problems: Problems | None = None) -> Iterator[Any]:
         """Reads texts to predict on; they need no labels."""
-        return super().read(path, problems)
+        return self._read(path, problems or Problems(), labelled=False)
+
+    def _read(self, path: Path | str, problems: Problems, *, labelled: bool) -> Iterator[Any]:
+        problems.labelled = labelled  # just before the columns are read: others may read with it
+        yield from super().read(path, problems)
 
     def make_targets(self, features: Features, index: Ints | None = None) -> NDArray[Any]:
         """Returns targets of all texts, or of some: (B,) label ids, or (B, C) of 0 and 1.

@@ -207,11 +207,12 @@ def make_stepper(trainer: Setup) -> Stepper:
 
 
 def is_deterministic(train: TrainSection, stepper: Stepper) -> bool:
-    """Whether operations add up in a fixed order, by default where that costs no time."""
-    if stepper.device.type == "cpu" or train.compile == "inductor":
-        return stepper.device.type == "cpu"  # torch.compile keeps its own operations
-    repeats: bool = getattr(stepper, "repeats", False)
-    return repeats if train.deterministic is None else train.deterministic
+    """Whether sums have a fixed order, as on a CPU; by default where that costs no time."""
+    if stepper.device.type == "cpu":
+        return True
+    if train.compile == "inductor":  # it keeps its own operations
+        return False
+    return stepper.repeats if train.deterministic is None else train.deterministic
 
 
 def _make_objective(trainer: Setup, model: nn.Module) -> Objective:

@@ -199,16 +199,18 @@ def _read(recipe: Recipe, task: Task) -> tuple[dict[str, list[Any]], dict[str, d
 def _note_small_dev(dev: int, train: int, share: float) -> str:
     """A sentence if dev is far smaller than the recipe says.
 
-    >>> _note_small_dev(10, 390, 0.1)
-    'dev has 10 of 400 examples, 2.5% instead of 10.0%, because equal texts stay together'
+    >>> _note_small_dev(10, 390, 0.1).partition(": ")[0]
+    'dev has 10 of 400 examples, 2.5% instead of 10.0%'
     >>> _note_small_dev(39, 361, 0.1)
     ''
     """
     got = dev / (dev + train)
     if got > share / 2:
         return ""
-    shares = f"{got:.1%} instead of {share:.1%}"
-    return f"dev has {dev} of {dev + train} examples, {shares}, because equal texts stay together"
+    return (
+        f"dev has {dev} of {dev + train} examples, {got:.1%} instead of {share:.1%}: equal texts "
+        "and questions about one article stay together, and the only text of a label stays in train"
+    )
 
 
 def take_dev(examples: dict[str, list[Any]], sources: dict[str, Any], share: float) -> None:

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock, Thread, local
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
@@ -76,7 +76,8 @@ def predict_logits(
         features: Encoded examples.
         tokenizer: The tokenizer of the encoder.
         device: Where the model is.
-        batch_tokens: Padded tokens of a batch at most; on a CPU, of those that run side by side.
+        batch_tokens: Padded tokens of a batch at most; on a CPU, of those that run side by side. A
+            batch has at least one item, and so has each core of a CPU.
         autocast: Returns the autocast context of a forward pass.
         world: Number of processes that share the items.
         rank: Number of this process.
@@ -93,14 +94,18 @@ def predict_logits(
         pinned = {k: v.pin_memory() if cuda else v for k, v in batch.inputs.items()}
         return replace(batch, inputs=pinned)
 
-    def start(batch: Batch) -> Callable[[], Logits]:
+    def start(batch: Batch, run: nn.Module = run) -> Callable[[], Logits]:
         inputs = {k: v.to(target, non_blocking=True) for k, v in batch.inputs.items()}
         with autocast():
             return copy_to_host(run(**inputs), batch, task)
 
+    own = local()
+
     def predict(micro: MicroBatch) -> Logits:
+        if not hasattr(own, "model"):
+            own.model = share_weights(run)
         with no_gradients(model):  # each thread has a mode of its own
-            return start(make(micro))()
+            return start(make(micro), own.model)()
 
     cores = count_threads() if cpu and world == 1 else 1
     # The same number on every rank, since all shards of a model must run together.
@@ -136,7 +141,7 @@ def map_on_cores(call: Callable[[T], U], work: Sequence[T]) -> list[U]:
     threads = count_threads()
     if len(work) < threads:
         return list(map(call, work))
-    with ThreadPoolExecutor(threads, "core", take_one_thread, (threads,)) as pool:
+    with ThreadPoolExecutor(threads, "core", take_one_thread) as pool:
         return list(pool.map(call, work))
 
 
@@ -146,18 +151,39 @@ def count_threads() -> int:
         return torch.get_num_threads()
 
 
-def take_one_thread(usual: int) -> None:
-    """Lets torch use one thread in the calling thread, and `usual` in those that start later.
+def take_one_thread() -> None:
+    """Lets torch use one thread in the calling thread, which must be a new one.
 
     What is set in one thread holds there, and in all threads that have not called torch yet: they
-    would keep it. So a thread that ends at once sets the usual number again.
+    would keep it. So a thread that ends at once sets again what the calling thread began with.
     """
     with SETTING:
-        torch.get_num_threads()  # the first call of a thread sets the usual number
+        usual = torch.get_num_threads()
         torch.set_num_threads(1)
         other = Thread(target=torch.set_num_threads, args=(usual,))
         other.start()
         other.join()
+
+
+def share_weights(model: nn.Module) -> nn.Module:
+    """Returns a copy of a model with the same weights, for another thread.
+
+    A forward may keep something on its module until it is done, such as positions for the length
+    of its batch. That is lost when another thread runs the same module, but not when it runs a
+    copy.
+
+    >>> model = nn.Sequential(nn.Linear(2, 1))
+    >>> copy = share_weights(model)
+    >>> copy[0] is model[0], copy[0].weight is model[0].weight
+    (False, True)
+    """
+    copies = {module: module.__new__(type(module)) for module in model.modules()}
+    for module, copy in copies.items():
+        own = vars(copy)
+        own |= vars(module)
+        own["_buffers"] = {**own["_buffers"]}
+        own["_modules"] = {name: copies.get(one) for name, one in own["_modules"].items()}
+    return copies[model]
 
 
 def copy_to_host(output: Any, batch: Batch, task: Task) -> Callable[[], Logits]:

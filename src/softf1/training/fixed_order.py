@@ -10,7 +10,7 @@ step needs, or only at a high cost. `fixed_order` replaces these operations whil
     lstm           cuDNN's backward pass adds in any order
 
 What torch.compile compiles keeps its own operations, and so do embeddings in transforms of
-torch.func.
+torch.func, and a module that imports one of these functions by name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from softf1.losses._core import under_transform
 
@@ -41,21 +40,26 @@ LSTM: Any = torch.lstm
 FEW_ROWS = 512
 """Up to so many rows of an embedding, the gradient is a product with one-hot ids."""
 
-REPEATABLE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""The kernels of attention that have a deterministic form; cuDNN's has none."""
-
 HAS_TRITON = find_spec("triton") is not None
 
 
 @contextmanager
-def ask_torch(*, warn_only: bool) -> Iterator[None]:
-    """Context in which torch uses deterministic operations; without one it warns, or fails."""
-    before = which_operations()
-    torch.use_deterministic_algorithms(True, warn_only=warn_only)  # noqa: FBT003 - torch's own
+def ask_torch() -> Iterator[None]:
+    """Context in which torch uses deterministic operations, and warns where there are none."""
+    flags: Any = torch.backends.cuda
+    memory: Any = torch.utils.deterministic
+    before, fills = which_operations(), memory.fill_uninitialized_memory
+    cudnn = flags.cudnn_sdp_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)  # noqa: FBT003 - torch's own
+    # torch would fill every new tensor first, a kernel each; nothing here reads one unwritten.
+    memory.fill_uninitialized_memory = False
+    flags.enable_cudnn_sdp(False)  # noqa: FBT003 - cuDNN's attention has no deterministic form
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        memory.fill_uninitialized_memory = fills
+        flags.enable_cudnn_sdp(cudnn)
 
 
 def which_operations() -> tuple[bool, bool]:
@@ -123,7 +127,7 @@ def replace_function(home: Any, name: str, own: Callable[..., Any]) -> Iterator[
 
 
 def embedding_in_order(
-    ids: Tensor,
+    input: Tensor,  # noqa: A002 - torch's name, which a call may use
     weight: Tensor,
     padding_idx: int | None = None,
     max_norm: float | None = None,
@@ -131,11 +135,11 @@ def embedding_in_order(
     **others: Any,
 ) -> Tensor:
     """`functional.embedding`, whose gradient is added up in a fixed order."""
-    special = (max_norm, *options[1:], others.get("scale_grad_by_freq"), others.get("sparse"))
+    special = (*options[1:], others.get("scale_grad_by_freq"), others.get("sparse"))
     traced = torch.compiler.is_compiling() or under_transform()
-    if any(special) or not weight.requires_grad or traced:
-        return EMBED(ids, weight, padding_idx, max_norm, *options, **others)
-    out: Tensor = _Embed.apply(ids, weight, padding_idx)  # type: ignore[no-untyped-call]
+    if max_norm is not None or any(special) or not weight.requires_grad or traced:
+        return EMBED(input, weight, padding_idx, max_norm, *options, **others)
+    out: Tensor = _Embed.apply(input, weight, padding_idx)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -181,8 +185,7 @@ def attention_in_order(*inputs: Any, **options: Any) -> Tensor:
     """
     if torch.compiler.is_compiling():
         return ATTEND(*inputs, **options)
-    with sdpa_kernel(REPEATABLE):
-        out = ATTEND(*inputs, **options)
+    out = ATTEND(*inputs, **options)
     node = find_attention(out.grad_fn)
     if node is not None:
         before: list[tuple[bool, bool]] = []
@@ -231,7 +234,7 @@ def turn_cudnn_off() -> Iterator[None]:
         cudnn.enabled = before
 
 
-WITHOUT_CUDNN = SharedContext(turn_cudnn_off)
+DETERMINISTIC, WITHOUT_CUDNN = SharedContext(ask_torch), SharedContext(turn_cudnn_off)
 
 REPLACED = {
     name: SharedContext(partial(replace_function, home, name, own))

@@ -57,7 +57,7 @@ class GraphStepper(Stepper):
 
     Attributes:
         seconds: Time spent on capturing.
-        repeats: Whether deterministic operations cost no time, since the layers have their own.
+        repeats: Whether deterministic operations cost no time: fused layers have their own.
     """
 
     def __init__(self, *args: Any, widths: Iterable[int] = (), **options: Any) -> None:
@@ -66,7 +66,7 @@ class GraphStepper(Stepper):
         self.captured: dict[Hashable, Captured] = {}
         self.pool = torch.cuda.graph_pool_handle()
         self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        self.seconds, self.repeats = 0.0, False
+        self.seconds = 0.0
         self.divide = self.fused and self.device.type == "cuda"
         with self.autocast():
             half = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None

@@ -49,7 +49,8 @@ def predict_lines(
         examples: Examples, as from `read_input`; consumed lazily.
         device: Where the model is.
         autocast: Returns the autocast context of a forward pass.
-        batch_tokens: Padded tokens of a batch at most; on a CPU, of those that run side by side.
+        batch_tokens: Padded tokens of a batch at most; on a CPU, of those that run side by side. A
+            batch has at least one item, and so has each core of a CPU.
         chunk: Examples that are encoded at once.
         abstain: Leave out predictions below their threshold or minimum confidence.
     """

@@ -119,20 +119,13 @@ def deterministic(*, on: bool) -> Iterator[None]:
     if not (on and cuda.is_available()):
         yield
         return
-    from softf1.training.fixed_order import ask_torch, fixed_order
+    from softf1.training.fixed_order import DETERMINISTIC, fixed_order
 
     # torch wants this set for deterministic products. If CUDA has started, it comes too late to
     # change anything; but torch gives each stream a workspace of its own, and products repeat.
     os.environ.setdefault(CUBLAS, CUBLAS_FIXED)
-    memory: Any = torch.utils.deterministic
-    fills = memory.fill_uninitialized_memory
-    # torch would fill every new tensor first, a kernel each; nothing here reads one unwritten.
-    memory.fill_uninitialized_memory = False
-    try:
-        with ask_torch(warn_only=True), fixed_order():
-            yield
-    finally:
-        memory.fill_uninitialized_memory = fills
+    with DETERMINISTIC, fixed_order():
+        yield
 
 
 def count_ranks() -> int:

@@ -42,7 +42,10 @@ class Stepper:
         meter: Since the last reading: sum of the losses, steps, the largest finite gradient norm,
             and steps skipped because their gradient was not finite. Then the number of steps
             skipped in a row up to now.
+        repeats: Whether deterministic operations cost no time.
     """
+
+    repeats = False
 
     def __init__(
         self,
