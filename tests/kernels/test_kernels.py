@@ -178,6 +178,16 @@ def test_one_logit(name):
         compare(name, {"over": "batch"}, logits, target.squeeze(1), mask)
 
 
+@pytest.mark.parametrize("name", ["ce", "la", "focal", "zlpr", "dice", "tversky", "dsc"])
+@pytest.mark.parametrize("leading", [(3, 4), (2, 3, 2)], ids=str)
+def test_one_logit_of_each_token(name, leading):
+    logits, target, mask = inputs("sigmoid", 12, 1)
+    options = {"weight": [9.0]} if name == "la" else {}
+    given = logits.view(*leading, 1), target.view(leading), mask.view(leading)
+    compare(name, options, *given)
+    compare(name, options | {"reduction": "none"}, *given)
+
+
 @every_mode
 @pytest.mark.parametrize("scale", [1e4, 1e-4])
 @pytest.mark.parametrize(
