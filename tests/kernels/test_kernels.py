@@ -230,6 +230,32 @@ def test_strides_are_respected(name, options, mode):
         compare(name, options, logits, target.repeat_interleave(2)[::2])
 
 
+@every_mode
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("ce", {}),
+        ("focal", {}),
+        ("la", {}),
+        ("zlpr", {}),
+        ("dsc", {}),
+        ("dice", {"over": "batch"}),
+    ],
+)
+def test_class_weights_may_have_strides(name, options, mode):
+    logits, target, _ = inputs(mode, 9, 5)
+    column = torch.tensor([[0.5, 9.0], [1.0, 9.0], [2.0, 9.0], [0.25, 9.0], [1.0, 9.0]])[:, 0]
+    for weight in (column, torch.tensor(2.0).expand(5)):
+        expected, found = (
+            make_loss(name, weight=given, backend="triton", **options).to(DEVICE)
+            for given in (weight.tolist(), weight)
+        )
+        assert torch.equal(found(logits, target), expected(logits, target))
+        function = type(found).function
+        value = function(logits, target, weight=weight, backend="triton", **options)
+        assert torch.equal(value, expected(logits, target))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["la", "zlpr"])
 def test_soft_targets_of_weighted_classes(name, dtype):
@@ -686,6 +712,27 @@ def test_weights_that_change_count_from_the_next_call_on(name, mode):
         change(loss.weight)
         reference = make_loss(name, weight=loss.weight, backend="torch").to(DEVICE)
         torch.testing.assert_close(loss(x, target), reference(x, target), rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("data", [False, True])
+def test_new_weights_of_another_layout_are_read_as_they_are(data):
+    logits, target, _ = inputs("softmax", 9, 5)
+    loss = make_loss("wce", weight=[1.0] * 5, backend="triton", check_labels=False).to(DEVICE)
+
+    def change(weight):
+        if data:
+            loss.weight.data = weight
+        else:
+            loss.weight = weight
+
+    x, column = logits.requires_grad_(), torch.rand(5, 2, device=DEVICE)[:, 0] + 0.5
+    loss(x, target)
+    change(column)
+    expected = make_loss("wce", weight=column, backend="torch")(x, target)
+    torch.testing.assert_close(loss(x, target), expected, rtol=2e-5, atol=2e-6)
+    change(torch.ones(4, device=DEVICE))
+    with pytest.raises(ValueError, match="wanted one weight per class"):
+        loss(x, target)
 
 
 def test_no_shortcut_where_values_matter(monkeypatch):

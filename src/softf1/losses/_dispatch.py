@@ -133,7 +133,9 @@ class Shortcuts:
         kind = (
             type(logits), logits.shape, logits.stride(), logits.dtype, logits.device,
             target.shape, target.stride(), target.dtype, target.device, target.requires_grad,
-            None if weight is None else (weight.dtype, weight.device, weight.requires_grad),
+            None if weight is None else (
+                weight.shape, weight.stride(), weight.dtype, weight.device, weight.requires_grad,
+            ),
         )  # fmt: skip
         kernels = self.known.get(kind)
         if kernels is not None:

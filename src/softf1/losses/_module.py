@@ -70,7 +70,7 @@ class LossModule(nn.Module):
             weight = torch.as_tensor(weight)
             if weight.device.type != "meta" and not torch.compiler.is_compiling():
                 check_weight_values(weight)  # once, so that waiting for the device does no harm
-            weight = weight.to(torch.float32)
+            weight = weight.to(torch.float32).contiguous()
         self.register_buffer("weight", weight, persistent=False)
         self.options = options
         self._shortcuts = Shortcuts(options)
