@@ -209,6 +209,25 @@ def test_extreme_logits(name, options, scale, mode):
     assert torch.isfinite(dx).all()
 
 
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize(
+    ("name", "low", "options"),
+    [
+        ("dice", -43.6, {}),  # p² is 1e-38, 1 / p² nearly the largest number of float32
+        ("dice", -87.0, {"squared": False}),
+        ("dsc", -87.0, {"weight": []}),
+        ("dsc", -43.6, {"alpha": 0.01, "decay": "paper", "squared": True}),
+    ],
+)
+def test_without_smooth_gradients_are_finite_however_small_probabilities_are(
+    name, low, options, reduction
+):
+    logits = torch.full((2, 9), low, device=DEVICE)
+    logits[:, 0] = 0
+    options = fit(options, 9) | {"smooth": 0.0, "reduction": reduction}
+    compare(name, options, logits, torch.tensor([0, 1], device=DEVICE))
+
+
 @every_mode
 @pytest.mark.parametrize(
     ("name", "options"),
