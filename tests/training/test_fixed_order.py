@@ -14,6 +14,7 @@ from softf1.training import fixed_order as module
 from softf1.training.fixed_order import (
     ATTEND,
     WITHOUT_CUDNN,
+    WITHOUT_CUDNN_ATTENTION,
     ask_torch,
     find_attention,
     fixed_order,
@@ -76,6 +77,19 @@ def test_embeddings_with_special_options_stay_with_torch(option):
     with fixed_order():
         values = embedding(torch.tensor([1, 1, 2]))
     assert "_Embed" not in type(values.grad_fn).__name__
+
+
+def test_a_largest_norm_of_0_counts():
+    embedding = torch.nn.Embedding(7, 5, max_norm=0.0)
+    with fixed_order():
+        assert embedding(torch.tensor([1])).count_nonzero() == 0
+
+
+def test_the_arguments_of_an_embedding_have_the_names_of_torch():
+    ids, weight = torch.tensor([1, 1, 2]), torch.randn(7, 5, requires_grad=True)
+    with fixed_order():
+        values = functional.embedding(input=ids, weight=weight)
+    assert torch.equal(values, weight[ids])
 
 
 @pytest.mark.parametrize("padding_idx", [7, -8])
@@ -203,8 +217,9 @@ def test_functions_of_torch_come_back_even_from_inside_and_after_an_error():
     [
         (fixed_order, lambda: (functional.embedding, torch._VF.lstm)),
         (lambda: WITHOUT_CUDNN, lambda: torch.backends.cudnn.enabled),
+        (lambda: WITHOUT_CUDNN_ATTENTION, torch.backends.cuda.cudnn_sdp_enabled),
     ],
-    ids=["functions", "cudnn"],
+    ids=["functions", "cudnn", "cudnn's attention"],
 )
 def test_threads_that_overlap_leave_torch_as_it_was(enter, look):
     """The first to enter leaves first, when the second still wants the change."""

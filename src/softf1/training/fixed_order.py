@@ -123,7 +123,7 @@ def replace_function(home: Any, name: str, own: Callable[..., Any]) -> Iterator[
 
 
 def embedding_in_order(
-    ids: Tensor,
+    input: Tensor,  # noqa: A002 - torch's names: a model may use them
     weight: Tensor,
     padding_idx: int | None = None,
     max_norm: float | None = None,
@@ -131,11 +131,11 @@ def embedding_in_order(
     **others: Any,
 ) -> Tensor:
     """`functional.embedding`, whose gradient is added up in a fixed order."""
-    special = (max_norm, *options[1:], others.get("scale_grad_by_freq"), others.get("sparse"))
+    special = (*options[1:], others.get("scale_grad_by_freq"), others.get("sparse"))
     traced = torch.compiler.is_compiling() or under_transform()
-    if any(special) or not weight.requires_grad or traced:
-        return EMBED(ids, weight, padding_idx, max_norm, *options, **others)
-    out: Tensor = _Embed.apply(ids, weight, padding_idx)  # type: ignore[no-untyped-call]
+    if max_norm is not None or any(special) or not weight.requires_grad or traced:
+        return EMBED(input, weight, padding_idx, max_norm, *options, **others)
+    out: Tensor = _Embed.apply(input, weight, padding_idx)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -181,7 +181,7 @@ def attention_in_order(*inputs: Any, **options: Any) -> Tensor:
     """
     if torch.compiler.is_compiling():
         return ATTEND(*inputs, **options)
-    with sdpa_kernel(REPEATABLE):
+    with WITHOUT_CUDNN_ATTENTION:
         out = ATTEND(*inputs, **options)
     node = find_attention(out.grad_fn)
     if node is not None:
@@ -232,6 +232,7 @@ def turn_cudnn_off() -> Iterator[None]:
 
 
 WITHOUT_CUDNN = SharedContext(turn_cudnn_off)
+WITHOUT_CUDNN_ATTENTION = SharedContext(partial(sdpa_kernel, REPEATABLE))
 
 REPLACED = {
     name: SharedContext(partial(replace_function, home, name, own))
