@@ -388,7 +388,7 @@ class _FirstDerivative(HandWritten):
 
 def first_derivative(dx: Tensor, x: Tensor) -> Tensor:
     """Returns dx in such a way that differentiating it raises, instead of silently giving 0."""
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() or torch.compiler.is_compiling():
         return dx
     result: Tensor = _FirstDerivative.apply(dx, x)  # type: ignore[no-untyped-call]
     return result
