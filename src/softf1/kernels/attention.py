@@ -123,7 +123,7 @@ class SelfAttention(torch.autograd.Function):
             given = (dout, out, *given, sums, dqkv, parts, stride)
             start(long_attention_query_backward, grid, *given, **ctx.numbers)
             start(long_attention_key_backward, grid, *given, **ctx.numbers | {"N": BLOCK})
-        dx, dweight = product_gradients(ctx, dqkv, x, weight)
+        dx, dweight = product_gradients(ctx, dqkv, x, weight, weights=3)
         return dx, *thirds(dweight), *thirds(own_bias(ctx, parts, x.dtype)), *(None,) * 6
 
 
