@@ -721,6 +721,40 @@ def test_a_loss_goes_straight_to_its_kernels_where_it_has_been_before(
 
 
 @every_mode
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("ce", {}), ("zlpr", {"reduction": "sum"}), ("dice", {"over": "batch"})],
+)
+@pytest.mark.parametrize("leading", [(3, 4), (2, 3, 2)], ids=str)
+def test_rows_of_several_axes_go_straight_to_the_kernels_too(
+    name, options, leading, mode, monkeypatch
+):
+    loss = make_loss(name, backend="triton", check_labels=False, **options)
+    reference = make_loss(name, backend="torch", **options)
+    calls = calls_of(loss, monkeypatch)
+    for seed in range(3):
+        logits, target, _ = inputs(mode, 12, 5, seed=seed)
+        x, y = (logits.view(*leading, 5).clone().requires_grad_() for _ in range(2))
+        target = target.view(*leading, *target.shape[1:])
+        value, expected = loss(x, target), reference(y, target)
+        value.backward()
+        expected.backward()
+        torch.testing.assert_close(value, expected, rtol=2e-5, atol=2e-6)
+        torch.testing.assert_close(x.grad, y.grad, rtol=2e-5, atol=1e-5)
+    assert len(calls) == 1 + 3  # the reference has no shortcut
+
+
+def test_shapes_that_do_not_fit_are_named_as_they_were_given():
+    logits, target = torch.zeros(2, 3, 5, device=DEVICE), torch.zeros(2, 4, device=DEVICE)
+    loss = make_loss("ce", backend="triton", check_labels=False)
+    with pytest.raises(ValueError, match=r"got logits \(2, 3, 5\) and target \(2, 4\)"):
+        loss(logits, target.long())
+    for given, name in (((logits.tolist(), target), "logits"), ((logits, [0, 1]), "target")):
+        with pytest.raises(TypeError, match=f"wanted {name} as a tensor, got list"):
+            loss(*given)
+
+
+@every_mode
 @pytest.mark.parametrize("name", ["wce", "la"])
 def test_weights_that_change_count_from_the_next_call_on(name, mode):
     logits, target, _ = inputs(mode, 9, 5)
