@@ -44,8 +44,9 @@ ATTENDED = [t for t in TOLERANCE if CUDA or t != torch.bfloat16]
 @pytest.fixture(params=["short", "long"])
 def way(request, monkeypatch):
     """Texts whose scores one program holds, and texts in blocks; in the interpreter small ones."""
-    monkeypatch.setattr(attention, "LONGEST_WHOLE", 64)
-    if request.param == "long":
+    long = request.param == "long"
+    monkeypatch.setattr(attention, "LONGEST_WHOLE", 0 if long else 64)
+    if long:
         monkeypatch.setattr(attention, "LONGEST_TEXT", 0)
         monkeypatch.setattr(attention, "BLOCK", 64 if CUDA else 16)
     return request.param
