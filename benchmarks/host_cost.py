@@ -81,6 +81,7 @@ def layers(n: int, c: int, device: str) -> dict[str, Callable[[], object]]:
     y = torch.randint(0, c, (n,), device=device)
     small = (x, y) if device == "cuda" else (torch.randn(1, 2, requires_grad=True), y[:1] % 2)
     free, one = x.detach(), torch.ones((), device=device)
+    texts = (free[None].requires_grad_(), y[None])
     weight = torch.linspace(0.5, 1.5, c)
     found: dict[str, Callable[[], object]] = {
         "F.cross_entropy, forward and backward": lambda: train_step(
@@ -99,6 +100,7 @@ def layers(n: int, c: int, device: str) -> dict[str, Callable[[], object]]:
         loss.to(device)
         found |= {
             f"{name}, forward and backward": lambda loss=loss: train_step(loss, x, y),
+            f"{name}, the same of (texts, tokens, C)": lambda loss=loss: train_step(loss, *texts),
             f"{name}, forward": lambda loss=loss: loss(x, y),
             f"{name}, forward without gradient": lambda loss=loss: loss(free, y),
         }

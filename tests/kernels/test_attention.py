@@ -35,6 +35,7 @@ def attend(x, layers, heads, mask, shares=None):
     return (probabilities.to(x.dtype) @ value).transpose(1, 2).reshape(texts, steps, -1)
 
 
+# Texts, tokens, inputs, heads, entries of a head.
 TEXTS = [(2, 5, 8, 2, 8), (2, 20, 12, 3, 17), (1, 33, 6, 1, 32)]
 # The interpreter cannot multiply matrices of bfloat16.
 ATTENDED = [t for t in TOLERANCE if CUDA or t != torch.bfloat16]
@@ -43,8 +44,9 @@ ATTENDED = [t for t in TOLERANCE if CUDA or t != torch.bfloat16]
 @pytest.fixture(params=["short", "long"])
 def way(request, monkeypatch):
     """Texts whose scores one program holds, and texts in blocks; in the interpreter small ones."""
-    monkeypatch.setattr(attention, "LONGEST_WHOLE", 64)
-    if request.param == "long":
+    long = request.param == "long"
+    monkeypatch.setattr(attention, "LONGEST_WHOLE", 0 if long else 64)
+    if long:
         monkeypatch.setattr(attention, "LONGEST_TEXT", 0)
         monkeypatch.setattr(attention, "BLOCK", 64 if CUDA else 16)
     return request.param
@@ -77,6 +79,15 @@ def test_attention_is_that_of_pytorch(shape, dtype, masked, way):
     # Long texts take δ from the rounded output, as flash attention does.
     least = 12.0 if way == "long" else 4.0
     compare([got], [attend(x, layers, heads, mask)], (x, *layers), dtype, least=least)
+
+
+@pytest.mark.parametrize("frozen", range(3))
+def test_weights_that_are_not_frozen_have_gradients(frozen):
+    x, layers = make_attention(2, 5, 6, 8, torch.float32)
+    layers[frozen].requires_grad_(False)
+    got = self_attention(x, *layers, heads=2, scale=0.4, allowed=None, dropout=Dropout())
+    trained = [one for one in layers if one.requires_grad]
+    compare([got], [attend(x, layers, 2, None)], (x, *trained), torch.float32, least=4.0)
 
 
 def test_a_token_that_may_look_at_nothing_is_0():

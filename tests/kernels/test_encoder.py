@@ -126,12 +126,22 @@ def test_gradients_that_lie_in_another_order():
     compare(*attended, (x, *layers), torch.float32)
 
 
-# Texts, tokens, inputs, heads, entries of a head; 16 is the least that matrix units take.
 def test_frozen_weights_and_inputs_have_no_gradient():
     x, weight, bias = make(4, 8).detach(), make(6, 8).detach(), make(6)
     linear_gelu(x, weight, bias).sum().backward()
     assert x.grad is weight.grad is None
     assert bias.grad.count_nonzero()
+
+
+@pytest.mark.parametrize("frozen", range(3))
+def test_of_three_products_those_that_are_not_frozen_have_gradients(frozen):
+    x = make(4, 8)
+    layers = [make(6, 8, seed=n) for n in range(3)] + [make(6, seed=n) for n in range(3)]
+    layers[frozen].requires_grad_(False)
+    got = linear_qkv(x, *layers)
+    expected = [functional.linear(x, layers[n], layers[n + 3]) for n in range(3)]
+    trained = [one for one in layers if one.requires_grad]
+    compare(got, expected, (x, *trained), torch.float32)
 
 
 def test_tensors_that_lie_one_after_the_other_are_not_copied():

@@ -178,6 +178,16 @@ def test_one_logit(name):
         compare(name, {"over": "batch"}, logits, target.squeeze(1), mask)
 
 
+@pytest.mark.parametrize("name", ["ce", "la", "focal", "zlpr", "dice", "tversky", "dsc"])
+@pytest.mark.parametrize("leading", [(3, 4), (2, 3, 2)], ids=str)
+def test_one_logit_of_each_token(name, leading):
+    logits, target, mask = inputs("sigmoid", 12, 1)
+    options = {"weight": [9.0]} if name == "la" else {}
+    given = logits.view(*leading, 1), target.view(leading), mask.view(leading)
+    compare(name, options, *given)
+    compare(name, options | {"reduction": "none"}, *given)
+
+
 @every_mode
 @pytest.mark.parametrize("scale", [1e4, 1e-4])
 @pytest.mark.parametrize(
@@ -199,6 +209,25 @@ def test_extreme_logits(name, options, scale, mode):
     assert torch.isfinite(dx).all()
 
 
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize(
+    ("name", "low", "options"),
+    [
+        ("dice", -43.6, {}),  # p² is 1e-38, 1 / p² nearly the largest number of float32
+        ("dice", -87.0, {"squared": False}),
+        ("dsc", -87.0, {"weight": []}),
+        ("dsc", -43.6, {"alpha": 0.01, "decay": "paper", "squared": True}),
+    ],
+)
+def test_without_smooth_gradients_are_finite_however_small_probabilities_are(
+    name, low, options, reduction
+):
+    logits = torch.full((2, 9), low, device=DEVICE)
+    logits[:, 0] = 0
+    options = fit(options, 9) | {"smooth": 0.0, "reduction": reduction}
+    compare(name, options, logits, torch.tensor([0, 1], device=DEVICE))
+
+
 @every_mode
 @pytest.mark.parametrize(
     ("name", "options"),
@@ -218,6 +247,32 @@ def test_strides_are_respected(name, options, mode):
     compare(name, options, logits.repeat(1, 2)[:, :6], target)
     if mode == "softmax":
         compare(name, options, logits, target.repeat_interleave(2)[::2])
+
+
+@every_mode
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("ce", {}),
+        ("focal", {}),
+        ("la", {}),
+        ("zlpr", {}),
+        ("dsc", {}),
+        ("dice", {"over": "batch"}),
+    ],
+)
+def test_class_weights_may_have_strides(name, options, mode):
+    logits, target, _ = inputs(mode, 9, 5)
+    column = torch.tensor([[0.5, 9.0], [1.0, 9.0], [2.0, 9.0], [0.25, 9.0], [1.0, 9.0]])[:, 0]
+    for weight in (column, torch.tensor(2.0).expand(5)):
+        expected, found = (
+            make_loss(name, weight=given, backend="triton", **options).to(DEVICE)
+            for given in (weight.tolist(), weight)
+        )
+        assert torch.equal(found(logits, target), expected(logits, target))
+        function = type(found).function
+        value = function(logits, target, weight=weight, backend="triton", **options)
+        assert torch.equal(value, expected(logits, target))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -666,6 +721,40 @@ def test_a_loss_goes_straight_to_its_kernels_where_it_has_been_before(
 
 
 @every_mode
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("ce", {}), ("zlpr", {"reduction": "sum"}), ("dice", {"over": "batch"})],
+)
+@pytest.mark.parametrize("leading", [(3, 4), (2, 3, 2)], ids=str)
+def test_rows_of_several_axes_go_straight_to_the_kernels_too(
+    name, options, leading, mode, monkeypatch
+):
+    loss = make_loss(name, backend="triton", check_labels=False, **options)
+    reference = make_loss(name, backend="torch", **options)
+    calls = calls_of(loss, monkeypatch)
+    for seed in range(3):
+        logits, target, _ = inputs(mode, 12, 5, seed=seed)
+        x, y = (logits.view(*leading, 5).clone().requires_grad_() for _ in range(2))
+        target = target.view(*leading, *target.shape[1:])
+        value, expected = loss(x, target), reference(y, target)
+        value.backward()
+        expected.backward()
+        torch.testing.assert_close(value, expected, rtol=2e-5, atol=2e-6)
+        torch.testing.assert_close(x.grad, y.grad, rtol=2e-5, atol=1e-5)
+    assert len(calls) == 1 + 3  # the reference has no shortcut
+
+
+def test_shapes_that_do_not_fit_are_named_as_they_were_given():
+    logits, target = torch.zeros(2, 3, 5, device=DEVICE), torch.zeros(2, 4, device=DEVICE)
+    loss = make_loss("ce", backend="triton", check_labels=False)
+    with pytest.raises(ValueError, match=r"got logits \(2, 3, 5\) and target \(2, 4\)"):
+        loss(logits, target.long())
+    for given, name in (((logits.tolist(), target), "logits"), ((logits, [0, 1]), "target")):
+        with pytest.raises(TypeError, match=f"wanted {name} as a tensor, got list"):
+            loss(*given)
+
+
+@every_mode
 @pytest.mark.parametrize("name", ["wce", "la"])
 def test_weights_that_change_count_from_the_next_call_on(name, mode):
     logits, target, _ = inputs(mode, 9, 5)
@@ -676,6 +765,27 @@ def test_weights_that_change_count_from_the_next_call_on(name, mode):
         change(loss.weight)
         reference = make_loss(name, weight=loss.weight, backend="torch").to(DEVICE)
         torch.testing.assert_close(loss(x, target), reference(x, target), rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("data", [False, True])
+def test_new_weights_of_another_layout_are_read_as_they_are(data):
+    logits, target, _ = inputs("softmax", 9, 5)
+    loss = make_loss("wce", weight=[1.0] * 5, backend="triton", check_labels=False).to(DEVICE)
+
+    def change(weight):
+        if data:
+            loss.weight.data = weight
+        else:
+            loss.weight = weight
+
+    x, column = logits.requires_grad_(), torch.rand(5, 2, device=DEVICE)[:, 0] + 0.5
+    loss(x, target)
+    change(column)
+    expected = make_loss("wce", weight=column, backend="torch")(x, target)
+    torch.testing.assert_close(loss(x, target), expected, rtol=2e-5, atol=2e-6)
+    change(torch.ones(4, device=DEVICE))
+    with pytest.raises(ValueError, match="wanted one weight per class"):
+        loss(x, target)
 
 
 def test_no_shortcut_where_values_matter(monkeypatch):

@@ -128,7 +128,7 @@ def listed(norm, gelu, qkv, attention):
 @pytest.mark.parametrize("longest", [128, 6], ids=["short", "long"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_fused_layers_give_what_the_models_own_give(kind, longest, monkeypatch):
-    monkeypatch.setattr(attention, "LONGEST_TEXT", longest)  # texts have 7 tokens
+    monkeypatch.setattr(attention, "LONGEST_WHOLE", longest)  # texts have 7 tokens
     model = make_model(kind, **NONE)
     calls = count_calls(monkeypatch)
     compare(model, FusedLayers(model, model, torch.float32), tolerance=CLOSE)
@@ -167,7 +167,7 @@ def test_weights_of_query_key_and_value_are_not_copied(monkeypatch):
 
 
 def test_a_mask_is_made_once(monkeypatch):
-    monkeypatch.setattr(attention, "LONGEST_TEXT", 0)
+    monkeypatch.setattr(attention, "LONGEST_WHOLE", 0)
     model = make_model(**NONE)
     fused, masks = FusedLayers(model, model, torch.float32), []
     attend = nn.functional.scaled_dot_product_attention

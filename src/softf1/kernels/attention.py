@@ -123,7 +123,7 @@ class SelfAttention(torch.autograd.Function):
             given = (dout, out, *given, sums, dqkv, parts, stride)
             start(long_attention_query_backward, grid, *given, **ctx.numbers)
             start(long_attention_key_backward, grid, *given, **ctx.numbers | {"N": BLOCK})
-        dx, dweight = product_gradients(ctx, dqkv, x, weight)
+        dx, dweight = product_gradients(ctx, dqkv, x, weight, weights=3)
         return dx, *thirds(dweight), *thirds(own_bias(ctx, parts, x.dtype)), *(None,) * 6
 
 
@@ -146,7 +146,7 @@ def is_short(x: Tensor, size: int) -> bool:
     across, deep = attention_tile(x.shape[1], size)
     # Shared memory of the backward kernel: two matrices of scores, and up to four of a head.
     needed = x.element_size() * across * (2 * across + 4 * deep)
-    longest = min(LONGEST_TEXT, LONGEST_WHOLE if x.element_size() > 2 else LONGEST_TEXT)
+    longest = LONGEST_TEXT if x.element_size() == 2 else LONGEST_WHOLE
     return x.shape[1] <= longest and needed <= shared_memory(x.device)
 
 

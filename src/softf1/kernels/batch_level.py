@@ -20,7 +20,7 @@ from softf1.kernels import (
     _softmax_example_long,
 )
 from softf1.kernels._launch import Plan, kind_of, launch, shape_of
-from softf1.kernels._numbers import floats, kept_values
+from softf1.kernels._numbers import floats, kept_values, one_float
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -82,7 +82,7 @@ class BatchLevel:
         """Returns the loss, () or (C,), and what backward needs."""
         n, c = x.shape
         aux = floats(x, self.room)
-        value = floats(x, c) if self.none else floats(x)
+        value = floats(x, c) if self.none else one_float(x)
         if self.few and n:
             launch(
                 self.sums[0], x, target, x if mask is None else mask,

@@ -218,7 +218,7 @@ class LinearQKV(torch.autograd.Function):
             *parts_of, dz, parts, rows, width, parts.stride(0), *(g.stride(0) for g in parts_of),
             R=TILE // COLUMNS, W=COLUMNS,
         )  # fmt: skip
-        dx, dweight = product_gradients(ctx, dz, x, weight)
+        dx, dweight = product_gradients(ctx, dz, x, weight, weights=3)
         return dx, *thirds(dweight), *thirds(own_bias(ctx, parts, x.dtype)), None, None
 
 
@@ -241,12 +241,15 @@ def thirds(gradient: Tensor | None) -> Sequence[Tensor | None]:
 
 
 def product_gradients(
-    ctx: Any, dz: Tensor, x: Tensor, weight: Tensor
+    ctx: Any, dz: Tensor, x: Tensor, weight: Tensor, *, weights: int = 1
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Returns the gradients of x·weightᵀ by x and by the weight, each if it is needed."""
+    """Returns the gradients of x·weightᵀ by x and by the weight, each if it is needed.
+
+    The inputs of `ctx` begin with x and as many weights as are joined in the one given here.
+    """
     dx = (dz @ weight).view_as(x) if ctx.needs_input_grad[0] else None
-    dweight = dz.t() @ x.reshape(-1, x.shape[-1]) if ctx.needs_input_grad[1] else None
-    return dx, dweight
+    needed = any(ctx.needs_input_grad[1 : 1 + weights])
+    return dx, dz.t() @ x.reshape(-1, x.shape[-1]) if needed else None
 
 
 def join_rows(tensors: Sequence[Tensor]) -> Tensor:

@@ -16,7 +16,7 @@ import triton
 
 from softf1.kernels import _launch, _sigmoid, _softmax_example, _softmax_example_long, _zlpr
 from softf1.kernels._launch import Plan, kind_of, launch, shape_of
-from softf1.kernels._numbers import AFTER_ROWS, floats, kept_values
+from softf1.kernels._numbers import AFTER_ROWS, floats, kept_values, one_float
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -92,7 +92,7 @@ class ExampleLevel:
         aux = floats(x, self.room)
         if not n:
             return x.new_zeros((0,) if self.none else (), dtype=torch.float32), aux.zero_(), dx
-        value = floats(x, n) if self.none else floats(x)
+        value = floats(x, n) if self.none else one_float(x)
         launch(
             plan, x, target, x if mask is None else mask, x if weight is None else weight,
             aux, aux if self.none else _launch.counter(x), value, dx,

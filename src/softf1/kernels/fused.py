@@ -153,9 +153,9 @@ def _flatten(
     """Returns logits (N, C), targets (N,) for softmax or (N, C) for sigmoid, and the mask (N,)."""
     softmax = check_shapes(logits, target, mask)
     classes = logits.shape[-1]
-    labels = target
-    if target.dim() != (1 if softmax else 2):
-        labels = target.reshape(-1) if softmax else target.reshape(-1, classes)
+    x = logits if logits.dim() == 2 else logits.reshape(-1, classes)
+    shape = x.shape[:1] if softmax else x.shape
+    labels = target if target.shape == shape else target.reshape(shape)
     labels = labels.to(torch.uint8) if labels.dtype == torch.bool else plain_integers(labels)
     flat_mask = None if mask is None else mask.reshape(-1).to(torch.bool).contiguous()
     if check_labels or (check_labels is None and not logits.is_cuda):
@@ -164,5 +164,4 @@ def _flatten(
             counts = counts & (flat_mask if softmax else flat_mask.unsqueeze(1))
         highest = classes - 1 if softmax else 1
         check_range(labels.masked_fill(~counts, 0), highest, check=check_labels)
-    x = logits if logits.dim() == 2 else logits.reshape(-1, classes)
     return x, labels, flat_mask

@@ -251,14 +251,15 @@ def check_range(labels: Tensor, highest: int, *, check: bool | None) -> None:
 def check_weight(weight: Tensor | Sequence[float] | None, like: Tensor) -> Tensor | None:
     """Returns the class weights (C,) with the dtype and device of `like` (N, C), or None.
 
-    Values are checked where that does not wait for a device: in lists and in tensors on the CPU.
+    They are contiguous, as the kernels read them. Values are checked where that does not wait for a
+    device: in lists and in tensors on the CPU.
     """
     if weight is None:
         return None
     given = torch.as_tensor(weight)
     if can_read(given):
         check_weight_values(given)
-    weight = given.to(dtype=like.dtype, device=like.device)
+    weight = given.to(dtype=like.dtype, device=like.device).contiguous()
     if weight.shape != like.shape[-1:]:
         wanted, got = tuple(like.shape[-1:]), tuple(weight.shape)
         raise ValueError(f"wanted one weight per class, {wanted}, got {got}")
@@ -389,7 +390,7 @@ class _FirstDerivative(HandWritten):
 
 def first_derivative(dx: Tensor, x: Tensor) -> Tensor:
     """Returns dx in such a way that differentiating it raises, instead of silently giving 0."""
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() or torch.compiler.is_compiling():
         return dx
     result: Tensor = _FirstDerivative.apply(dx, x)  # type: ignore[no-untyped-call]
     return result

@@ -100,7 +100,8 @@ class Shortcuts:
     All that a call checks and lays out depends on the options and on the kind of the tensors: their
     shapes, strides, dtypes and device. If a loss was called with tensors of this kind before, and
     its kernel took them as they were, the kernel is called at once. That saves a third of the
-    host's work, which on a small batch takes longer than the device's.
+    host's work, which on a small batch takes longer than the device's. Logits (texts, tokens, C)
+    become (rows, C) before: their kernels take no others.
     """
 
     MOST = 1_024  # kinds; a data loader with ever new shapes must not fill the memory
@@ -109,14 +110,17 @@ class Shortcuts:
         self.known: dict[tuple[Any, ...], Callable[..., Tensor]] = {}
         self.looks_at_labels = options.get("check_labels")
         self.forced = options.get("backend") == "triton"
+        self.reduces = options.get("reduction") != "none"
 
-    def may_take(self, logits: Tensor) -> bool:
+    def may_take(self, logits: Tensor, target: Tensor) -> bool:
         """True if a call depends on the kind of the tensors only, not on their values."""
-        on_gpu = getattr(logits, "is_cuda", False)  # the loss itself refuses what is no tensor
+        on_gpu = getattr(logits, "is_cuda", False)
         unseen = not self.looks_at_labels if on_gpu else self.looks_at_labels is False
         return (
             unseen
             and (on_gpu or self.forced)
+            and isinstance(logits, Tensor)  # the loss itself refuses what is no tensor
+            and isinstance(target, Tensor)
             and not torch.compiler.is_compiling()
             and not under_transform()
         )
@@ -130,10 +134,15 @@ class Shortcuts:
         options: Mapping[str, Any],
     ) -> Tensor:
         """Returns `function(logits, target, weight=weight, **options)`."""
+        last = logits.dim() - 2  # of the axes that are rows
+        if last > 0 and self.reduces and target.shape in (logits.shape, logits.shape[:-1]):
+            logits, target = logits.flatten(0, last), target.flatten(0, last)
         kind = (
             type(logits), logits.shape, logits.stride(), logits.dtype, logits.device,
             target.shape, target.stride(), target.dtype, target.device, target.requires_grad,
-            None if weight is None else (weight.dtype, weight.device, weight.requires_grad),
+            None if weight is None else (
+                weight.shape, weight.stride(), weight.dtype, weight.device, weight.requires_grad,
+            ),
         )  # fmt: skip
         kernels = self.known.get(kind)
         if kernels is not None:

@@ -70,7 +70,7 @@ class LossModule(nn.Module):
             weight = torch.as_tensor(weight)
             if weight.device.type != "meta" and not torch.compiler.is_compiling():
                 check_weight_values(weight)  # once, so that waiting for the device does no harm
-            weight = weight.to(torch.float32)
+            weight = weight.to(torch.float32).contiguous()
         self.register_buffer("weight", weight, persistent=False)
         self.options = options
         self._shortcuts = Shortcuts(options)
@@ -78,7 +78,7 @@ class LossModule(nn.Module):
     def forward(self, logits: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """Returns the loss of `logits (..., C)` against `target`."""
         weight = self._buffers["weight"]  # faster than nn.Module's attribute lookup
-        if mask is None and self._shortcuts.may_take(logits):
+        if mask is None and self._shortcuts.may_take(logits, target):
             return self._shortcuts.take(type(self).function, logits, target, weight, self.options)
         return type(self).function(logits, target, mask=mask, weight=weight, **self.options)
 
