@@ -984,9 +984,10 @@ def compile_for_h100(plan, *tensors):
 
 x = torch.empty(64, 20, dtype=torch.bfloat16, device="meta")
 y = torch.empty(64, dtype=torch.int64, device="meta")
-example = lay_out_example(x, y, None, None, PAPER, "mean")
 batch = lay_out_batch(x, y, None, None, PAPER, "mean", micro=False)
-compile_for_h100(example.both, HALF, WHOLE, HALF, HALF, FLOAT, COUNT, FLOAT, HALF)
+for smooth in (0.0, 1.0):
+    example = lay_out_example(x, y, None, None, PAPER._replace(smooth=smooth), "mean")
+    compile_for_h100(example.both, HALF, WHOLE, HALF, HALF, FLOAT, COUNT, FLOAT, HALF)
 compile_for_h100(example.check, HALF, WHOLE, HALF, FLOAT, FLOAT, HALF)
 compile_for_h100(batch.sums[0], HALF, WHOLE, HALF, HALF, FLOAT, FLOAT, COUNT, FLOAT)
 compile_for_h100(batch.backward, HALF, WHOLE, FLOAT, FLOAT, FLOAT, HALF)
@@ -1018,7 +1019,7 @@ def test_the_kernels_compile_for_a_gpu_that_is_not_here():
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr[-2_000:]
     assert run.stdout.split() == [
-        "softmax_example_forward_kernel",
+        *("softmax_example_forward_kernel",) * 2,
         "softmax_example_backward_kernel",
         "softmax_batch_statistics_kernel",
         "softmax_batch_backward_kernel",

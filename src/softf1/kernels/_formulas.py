@@ -220,9 +220,8 @@ def negative_terms(
         below = tl.maximum(below, TINY)
     below = paired_reciprocal(below) if PAIRED else reciprocal(below)
     loss = total * below
-    if not SMOOTH:  # the factor of h is 0, but sums of 1 / total may be infinite
-        return loss, loss * 0.0
-    return loss, loss * below
+    # Without smooth the factor of h is 0, but 1 / total may be infinite.
+    return loss, loss * (below if SMOOTH else 0.0)
 
 
 @triton.jit
