@@ -88,9 +88,10 @@ def statistics(
 
 def ratio_loss(overlap: Tensor, total: Tensor, smooth: float) -> Tensor:
     """Returns 1 − (overlap + smooth) / (total + smooth), and 0 where the denominator is 0."""
-    below = total + smooth
-    # A denormal denominator counts as 0: its reciprocal is infinite.
-    return (total - overlap) / below.masked_fill(below < torch.finfo(below.dtype).tiny, 1.0)
+    below, tiny = total + smooth, torch.finfo(total.dtype).tiny
+    if smooth < tiny:  # a denormal denominator counts as 0: its reciprocal is infinite
+        below = below.masked_fill(below < tiny, 1.0)
+    return (total - overlap) / below
 
 
 def _differentiate_rows(
