@@ -14,7 +14,7 @@ from softf1.losses import (
     self_adjusting_dice_loss,
     tversky_loss,
 )
-from softf1.losses._core import prepare
+from softf1.losses._core import pick, prepare, sum_rows
 
 FUNCTIONS = [
     cross_entropy_loss,
@@ -350,3 +350,28 @@ def test_an_infinite_logit_is_seen_in_value_and_gradient(loss):
     assert value.isnan()
     value.backward()
     assert x.grad[1].isnan().all()
+
+
+# From 32,768 numbers on, both take the way of several threads; 77 rows more are no full block.
+@pytest.mark.parametrize(("rows", "classes"), [(32_768 // 2 + 77, 2), (1_060, 50), (30, 2_000)])
+def test_rows_that_threads_share_have_the_same_sums_and_gold_values(rows, classes):
+    torch.manual_seed(0)
+    values = torch.randn(rows, classes, dtype=torch.float64, requires_grad=True)
+    gold = torch.randint(classes, (rows, 1))
+    torch.testing.assert_close(sum_rows(values), values.sum(0))
+    expected, picked = values.gather(1, gold), pick(values, gold)
+    assert torch.equal(picked, expected)
+    weight = torch.randn(rows, 1, dtype=torch.float64)
+    gradients = [
+        torch.autograd.grad((own.square() * weight).sum(), values, create_graph=True)[0]
+        for own in (picked, expected)
+    ]
+    assert torch.equal(*gradients)
+    assert torch.equal(*[torch.autograd.grad(own.square().sum(), values)[0] for own in gradients])
+
+
+def test_a_gold_value_that_is_not_finite_is_picked_as_it_is():
+    values = torch.zeros(20_000, 2)
+    values[:3, 0] = torch.tensor([torch.inf, -torch.inf, torch.nan])
+    picked = pick(values, torch.zeros(20_000, 1, dtype=torch.long))
+    torch.testing.assert_close(picked, values[:, :1], equal_nan=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.nn import Parameter
+from torch.nn import Parameter, functional
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -333,6 +333,37 @@ def mean(total: Tensor, count: Tensor) -> Tensor:
 def sum_classes(values: Tensor) -> Tensor:
     """Returns the sums over the last axis; few classes by column, which is three times as fast."""
     return reduce(torch.add, values.unbind(-1)) if is_short(values) else values.sum(-1)
+
+
+def sum_rows(values: Tensor) -> Tensor:
+    """Returns the sums over the rows (C,).
+
+    Many rows on a CPU are summed in 64 blocks first. Otherwise torch gives each thread some of the
+    columns, and the threads wait for each other's cache lines here and in the next operator.
+    """
+    rows = values.shape[0] // 64
+    if not _is_shared(values) or rows == 0:
+        return values.sum(0)
+    blocks = values[: 64 * rows].reshape(64, rows, -1).sum(1).sum(0)
+    rest = values[64 * rows :]
+    return blocks.add_(rest.sum(0)) if len(rest) else blocks
+
+
+def pick(values: Tensor, gold: Tensor) -> Tensor:
+    """Returns each row's value of its gold class (N, 1).
+
+    On a CPU by `nll_loss`, whose threads have the same rows as in other operators. `gather` has a
+    single thread up to 32,768 rows, which waits for the cache lines of the others.
+    """
+    if not _is_shared(values):
+        return values.gather(1, gold)
+    return -functional.nll_loss(values, gold.squeeze(1), reduction="none").unsqueeze(1)
+
+
+def _is_shared(values: Tensor) -> bool:
+    """True if several threads of a CPU work on the values: from 32,768 numbers on."""
+    several = values.numel() >= 32_768 and values.device.type == "cpu"
+    return several and not torch.compiler.is_compiling()
 
 
 def is_short(values: Tensor) -> bool:

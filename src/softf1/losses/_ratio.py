@@ -24,7 +24,9 @@ from softf1.losses._core import (
     divide,
     first_derivative,
     is_short,
+    pick,
     sum_classes,
+    sum_rows,
 )
 
 if TYPE_CHECKING:
@@ -191,25 +193,25 @@ def _sum_terms(
     if wanted is None:
         q = link.decayed(p, x)
     else:
-        kept = wanted if gold is None else _row_factors(p.gather(1, gold), y, wanted)
+        kept = wanted if gold is None else _row_factors(pick(p, gold), y, wanted)
         q = _decayed(link, p, x, kept)
     if easy is not None:
         q = q.masked_fill(easy, 0.0)
     if gold is None:
-        return formula.overlap(q, y).sum(0), formula.total(q, y).sum(0), p, q
-    picked = q.gather(1, gold)
+        return sum_rows(formula.overlap(q, y)), sum_rows(formula.total(q, y)), p, q
+    picked = pick(q, gold)
     total_at_gold, overlap_at_gold = formula.total(picked, y), formula.overlap(picked, y)
     del picked
     buffer = _negative_totals(formula, q).scatter_(1, gold, total_at_gold)
-    total = buffer.sum(0)
+    total = sum_rows(buffer)
     return _sum_by_class(overlap_at_gold, gold, buffer), total, p, q
 
 
 def _sum_by_class(values: Tensor, gold: Tensor, buffer: Tensor) -> Tensor:
     """Returns (C,): for each gold class, the sum of its rows' values; may overwrite `buffer`."""
     if buffer.device.type != "cpu" or is_short(buffer):
-        # Column sums of a dense buffer: index_add would not be deterministic on the GPU.
-        return buffer.zero_().scatter_(1, gold, values).sum(0)
+        # Column sums of a dense buffer: index_add_ would not be deterministic on the GPU.
+        return sum_rows(buffer.zero_().scatter_(1, gold, values))
     # index_add_ adds one value after the other, which needs more digits than a sum in blocks.
     sums = buffer.new_zeros(buffer.shape[1], dtype=torch.float64)
     return sums.index_add_(0, gold.squeeze(1), values.squeeze(1).double()).to(buffer.dtype)
@@ -234,7 +236,7 @@ class _Statistics(torch.autograd.Function):
                     + formula.overlap_growth(q, y) * of_overlap
                 )
             else:
-                picked = q.gather(1, gold)
+                picked = pick(q, gold)
                 at_gold = of_total.take(gold).mul_(formula.total_growth(picked, y))
                 at_gold.addcmul_(formula.overlap_growth(picked, y), of_overlap.take(gold))
                 del picked
@@ -300,8 +302,8 @@ def _one_gold_a_row(
 def _gold_decayed(link: Link, p: Tensor, x: Tensor, gold: Tensor) -> Tensor:
     """Returns q of each row's gold class (N, 1)."""
     if link.fractional:
-        return link.decayed(p, x).gather(1, gold)
-    return link.decayed(p.gather(1, gold), x)
+        return pick(link.decayed(p, x), gold)
+    return link.decayed(pick(p, gold), x)
 
 
 def _row_factors(picked: Tensor, y: Tensor, wanted: Tensor) -> Tensor:

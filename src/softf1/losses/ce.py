@@ -13,6 +13,7 @@ from softf1.losses._core import (
     check_choice,
     check_weight,
     divide,
+    pick,
     prepare,
     reduce_rows,
     refuse_gradient,
@@ -98,11 +99,11 @@ def gold_log_probability(rows: Rows) -> tuple[Tensor, Tensor]:
     assert rows.gold is not None  # noqa: S101 — softmax rows only
     if rows.complete:
         log_p = functional.log_softmax(rows.logits, dim=-1)
-        return log_p.gather(1, rows.gold).squeeze(1), log_p
+        return pick(log_p, rows.gold).squeeze(1), log_p
     has_gold = rows.y > 0
     # 0 in the rows without gold: a row of −inf would give NaN, here and in the gradient.
     log_p = functional.log_softmax(torch.where(has_gold, rows.logits, 0.0), dim=-1)
-    picked = torch.where(has_gold, log_p.gather(1, rows.gold), 0.0)
+    picked = torch.where(has_gold, pick(log_p, rows.gold), 0.0)
     return picked.squeeze(1), log_p
 
 
