@@ -32,6 +32,7 @@ COLUMNS = ("setting", "load", "runs", "seconds", "fastest", "slowest", "cores", 
 SETTINGS = {
     "two threads, as OpenMP does": {"OMP_NUM_THREADS": "2", "GOMP_SPINCOUNT": "300000"},
     "two threads, GOMP_SPINCOUNT=1000": {"OMP_NUM_THREADS": "2", "GOMP_SPINCOUNT": "1000"},
+    "two threads, GOMP_SPINCOUNT=10000": {"OMP_NUM_THREADS": "2", "GOMP_SPINCOUNT": "10000"},
     "two threads, OMP_WAIT_POLICY=PASSIVE": {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE"},
     "one thread": {"OMP_NUM_THREADS": "1"},
 }

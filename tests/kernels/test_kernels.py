@@ -141,12 +141,18 @@ def test_gradients_of_targets_and_weights_have_the_pytorch_form():
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # torch's own
-def test_forward_mode_is_refused():
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("ce", {}), ("zlpr", {}), ("dice", {"over": "example"}), ("dice", {"over": "batch"})],
+)
+def test_forward_mode_is_refused(name, options, trained):
     logits, target, _ = inputs("softmax", 4, 3)
-    for over in ("example", "batch"):
-        loss = make_loss("dice", over=over, backend="triton")
+    loss = make_loss(name, **options, backend="triton")
+    for _ in range(2):  # the second call takes the shortcut
         with forward_ad.dual_level(), pytest.raises(RuntimeError, match="forward mode"):
-            loss(forward_ad.make_dual(logits.requires_grad_(), logits.detach()), target)
+            loss(forward_ad.make_dual(logits.requires_grad_(trained), logits.detach()), target)
+        loss(logits.detach(), target)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

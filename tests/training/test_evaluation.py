@@ -200,12 +200,16 @@ class Remembering(nn.Module):
 
 @one_case
 @pytest.mark.usefixtures("three_threads")
-def test_what_a_module_keeps_during_a_forward_is_that_of_its_own_batch(case):
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_a_module_keeps_during_a_forward_is_that_of_its_own_batch(case, compiled):
     task, _, tokenizer, model, examples = case
     features = task.encode([*examples] * 3, tokenizer)
     how = {"device": "cpu", "batch_tokens": 3}
     wanted = predict_logits(model, task, features, tokenizer, **how)
-    found = predict_logits(Remembering(model), task, features, tokenizer, **how)
+    remembering = Remembering(model)
+    if compiled:
+        remembering.compile(backend="eager")
+    found = predict_logits(remembering, task, features, tokenizer, **how)
     assert len({*features["length"]}) > 1
     for key, value in wanted.items():
         np.testing.assert_allclose(found[key], value, rtol=1e-5, atol=1e-5)
@@ -218,12 +222,13 @@ def test_a_copy_with_the_same_weights_computes_the_same():
             super().__init__()
             self.first = self.again = nn.Linear(3, 3)
             self.script = torch.jit.script(nn.Linear(3, 3))
+            self.traced = torch.fx.symbolic_trace(nn.Linear(3, 3))
             self.rest = nn.Sequential(nn.BatchNorm1d(3), nn.LSTM(3, 3))
             self.none = None
             self.register_module("left_out", None)
 
         def forward(self, x):
-            return self.rest(self.script(self.again(self.first(x))))[0]
+            return self.rest(self.traced(self.script(self.again(self.first(x)))))[0]
 
     model, x = Several().eval(), torch.randn(2, 3)
     copy = share_weights(model)

@@ -16,7 +16,7 @@ from softf1.kernels._launch import compiling
 from softf1.kernels.batch_level import lay_out_batch
 from softf1.kernels.example_level import lay_out_example
 from softf1.kernels.operators import batch_forward, example_forward
-from softf1.losses._core import HandWritten, first_derivative
+from softf1.losses._core import HandWritten, first_derivative, refuse_forward_mode
 
 if TYPE_CHECKING:
     from softf1.kernels._numbers import Numbers
@@ -80,6 +80,7 @@ def run(
             compile_both(kernels, x, target, mask, weight)
         value = apply_loss(x, target, mask, weight, kernels)
     else:
+        refuse_forward_mode(x)
         value, _ = kernels.value(x, target, mask, weight)
     return value
 

@@ -122,7 +122,8 @@ def prepare(
     softmax = check_shapes(logits, target, mask)
     classes = logits.shape[-1]
     dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
-    x = logits.reshape(-1, classes).to(dtype)
+    # A view would cost autograd a node.
+    x = (logits if logits.dim() == 2 else logits.reshape(-1, classes)).to(dtype)
     labels = plain_integers(target.reshape(-1, 1 if softmax else classes))
     if softmax and mask is None and _is_complete(x, labels, ignore_index):
         y = torch.ones((), dtype=dtype).expand(len(x), 1)
@@ -398,11 +399,16 @@ def apply_function(
 
     Forward mode is refused here: torch.compile does not take a function with a `jvp` of its own.
     """
-    compiling = torch.compiler.is_compiling()
-    if not compiling and forward_ad.unpack_dual(x).tangent is not None:  # type: ignore[no-untyped-call]
-        raise RuntimeError(FORWARD_MODE)
+    if not torch.compiler.is_compiling():
+        refuse_forward_mode(x)
     chosen = of_transforms if under_transform() else function
     return chosen.apply(x, *rest)  # type: ignore[no-untyped-call]
+
+
+def refuse_forward_mode(x: Tensor) -> None:
+    """Raises if `x` has a tangent: without a derivative for it, it would be dropped silently."""
+    if forward_ad.unpack_dual(x).tangent is not None:  # type: ignore[no-untyped-call]
+        raise RuntimeError(FORWARD_MODE)
 
 
 class _FirstDerivative(HandWritten):

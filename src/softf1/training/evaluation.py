@@ -170,17 +170,19 @@ def share_weights(model: nn.Module) -> nn.Module:
 
     A forward may keep something on its module until it is done, such as positions for the length
     of its batch. That is lost when another thread runs the same module, but not when it runs a
-    copy.
+    copy. Copies of a compiled module are not compiled: the compiled code runs the module itself.
 
     >>> model = nn.Sequential(nn.Linear(2, 1))
     >>> copy = share_weights(model)
     >>> copy[0] is model[0], copy[0].weight is model[0].weight
     (False, True)
     """
-    copies = {module: module.__new__(type(module)) for module in model.modules()}
+    # torch.fx makes a new, empty class in the `__new__` of its modules.
+    copies = {module: object.__new__(type(module)) for module in model.modules()}
     for module, copy in copies.items():
         own = vars(copy)
         own |= vars(module)
+        own.pop("_compiled_call_impl", None)
         own["_buffers"] = {**own["_buffers"]}
         own["_modules"] = {name: copies.get(one) for name, one in own["_modules"].items()}
     return copies[model]

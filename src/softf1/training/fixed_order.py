@@ -168,11 +168,15 @@ def add_up_rows(gradient: Tensor, ids: Tensor, rows: int, padding_idx: int | Non
 
     With more rows it sorts the ids and keeps equal ones in their order.
     """
-    if padding_idx is not None:
-        gradient = gradient.masked_fill((ids == padding_idx).unsqueeze(-1), 0.0)
+    padding = None if padding_idx is None else ids == padding_idx
+    if padding is not None:
+        gradient = gradient.masked_fill(padding.unsqueeze(-1), 0.0)
     if rows <= FEW_ROWS:  # many ids share a row: one thread would sum them all
         same = torch.arange(rows, device=ids.device).unsqueeze(1) == ids.flatten()
         return same.to(gradient.dtype) @ gradient.reshape(-1, gradient.shape[-1])
+    if padding is not None:  # the zeros of padding may go anywhere: here, to all rows in turn
+        places = torch.arange(ids.numel(), device=ids.device, dtype=ids.dtype) % rows
+        ids = torch.where(padding, places.view_as(ids), ids)
     total = gradient.new_zeros((rows, gradient.shape[-1]))
     return total.index_put_((ids,), gradient, accumulate=True)
 
