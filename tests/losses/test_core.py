@@ -14,7 +14,7 @@ from softf1.losses import (
     self_adjusting_dice_loss,
     tversky_loss,
 )
-from softf1.losses._core import pick, prepare, sum_rows
+from softf1.losses._core import column_sums, pick, prepare
 
 FUNCTIONS = [
     cross_entropy_loss,
@@ -358,7 +358,7 @@ def test_rows_that_threads_share_have_the_same_sums_and_gold_values(rows, classe
     torch.manual_seed(0)
     values = torch.randn(rows, classes, dtype=torch.float64, requires_grad=True)
     gold = torch.randint(classes, (rows, 1))
-    torch.testing.assert_close(sum_rows(values), values.sum(0))
+    torch.testing.assert_close(column_sums(values), values.sum(0))
     expected, picked = values.gather(1, gold), pick(values, gold)
     assert torch.equal(picked, expected)
     weight = torch.randn(rows, 1, dtype=torch.float64)

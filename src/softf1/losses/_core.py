@@ -336,7 +336,7 @@ def sum_classes(values: Tensor) -> Tensor:
     return reduce(torch.add, values.unbind(-1)) if is_short(values) else values.sum(-1)
 
 
-def sum_rows(values: Tensor) -> Tensor:
+def column_sums(values: Tensor) -> Tensor:
     """Returns the sums over the rows (C,).
 
     Many rows on a CPU are summed in 64 blocks first. Otherwise torch gives each thread some of the

@@ -21,12 +21,12 @@ from softf1.losses._core import (
     HandWritten,
     Rows,
     apply_function,
+    column_sums,
     divide,
     first_derivative,
     is_short,
     pick,
     sum_classes,
-    sum_rows,
 )
 
 if TYPE_CHECKING:
@@ -198,12 +198,12 @@ def _sum_terms(
     if easy is not None:
         q = q.masked_fill(easy, 0.0)
     if gold is None:
-        return sum_rows(formula.overlap(q, y)), sum_rows(formula.total(q, y)), p, q
+        return column_sums(formula.overlap(q, y)), column_sums(formula.total(q, y)), p, q
     picked = pick(q, gold)
     total_at_gold, overlap_at_gold = formula.total(picked, y), formula.overlap(picked, y)
     del picked
     buffer = _negative_totals(formula, q).scatter_(1, gold, total_at_gold)
-    total = sum_rows(buffer)
+    total = column_sums(buffer)
     return _sum_by_class(overlap_at_gold, gold, buffer), total, p, q
 
 
@@ -211,7 +211,7 @@ def _sum_by_class(values: Tensor, gold: Tensor, buffer: Tensor) -> Tensor:
     """Returns (C,): for each gold class, the sum of its rows' values; may overwrite `buffer`."""
     if buffer.device.type != "cpu" or is_short(buffer):
         # Column sums of a dense buffer: index_add_ would not be deterministic on the GPU.
-        return sum_rows(buffer.zero_().scatter_(1, gold, values))
+        return column_sums(buffer.zero_().scatter_(1, gold, values))
     # index_add_ adds one value after the other, which needs more digits than a sum in blocks.
     sums = buffer.new_zeros(buffer.shape[1], dtype=torch.float64)
     return sums.index_add_(0, gold.squeeze(1), values.squeeze(1).double()).to(buffer.dtype)
