@@ -375,3 +375,12 @@ def test_a_gold_value_that_is_not_finite_is_picked_as_it_is():
     values[:3, 0] = torch.tensor([torch.inf, -torch.inf, torch.nan])
     picked = pick(values, torch.zeros(20_000, 1, dtype=torch.long))
     torch.testing.assert_close(picked, values[:, :1], equal_nan=True)
+
+
+@pytest.mark.parametrize("label", [-100, -1, 2])
+@pytest.mark.parametrize("rows", [3, 20_000])
+def test_a_class_that_does_not_exist_is_not_picked(rows, label):
+    gold = torch.zeros(rows, 1, dtype=torch.long)
+    gold[1] = label
+    with pytest.raises((RuntimeError, IndexError), match="out of bounds"):
+        pick(torch.zeros(rows, 2), gold)

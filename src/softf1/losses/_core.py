@@ -358,7 +358,9 @@ def pick(values: Tensor, gold: Tensor) -> Tensor:
     """
     if not _is_shared(values):
         return values.gather(1, gold)
-    return -functional.nll_loss(values, gold.squeeze(1), reduction="none").unsqueeze(1)
+    # No class has the number that it would ignore: like `gather`, it raises on any other.
+    picked = functional.nll_loss(values, gold.squeeze(1), ignore_index=-(2**63), reduction="none")
+    return -picked.unsqueeze(1)
 
 
 def _is_shared(values: Tensor) -> bool:
