@@ -49,7 +49,10 @@ def test_each_walk_has_its_entry_point_and_is_listed(extra, capsys):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("task.reader.marks=3", "option marks of format transcript: wanted a string, got 3"),
+        (
+            "task.reader.marks=3",
+            'option marks of format transcript: wanted a string in quotes ("3"), got 3',
+        ),
         ("task.reader.mark=x", "did you mean marks?"),
         ("encoder.size=0", "encoder.size: wanted a number from 1, got 0"),
         ("encoder.siz=3", "did you mean size?"),

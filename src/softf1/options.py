@@ -260,7 +260,8 @@ def _convert_plain(value: Any, hint: Any, *, key: str) -> Any:
     wider = {float: (int, float), tuple: (tuple, list)}
     fits = isinstance(value, wider.get(hint, hint))
     if not fits or (isinstance(value, bool) and hint is not bool):
-        raise wrong(key, _wording(hint), value)
+        number = hint is str and type(value) in (int, float) and abs(value) < 2**63
+        raise wrong(key, _wording(hint) + (f' in quotes ("{value}")' if number else ""), value)
     if value == "":
         raise wrong(key, "a string that is not empty", value)
     _check_size(value, key=key)

@@ -14,6 +14,7 @@ from softf1.experiments.verdicts import (
     judge_control,
     list_caveats,
     name_gain,
+    name_needs,
     say_which_help,
 )
 
@@ -49,6 +50,12 @@ def test_a_small_test_set_is_named_as_the_limit():
         "no difference that 5 seeds can show; a gain of 0.5 would need about 37,000 test examples "
         "in place of 292"
     )
+
+
+def test_seeds_are_named_where_they_are_most_of_the_noise():
+    noisy = replace(SMALL, sd_seeds=0.05)  # 0.05² / 5 is above 0.02²
+    said = "a gain of 0.5 would need more seeds and about 37,000 test examples in place of 292"
+    assert name_needs(noisy, gain=0.005) == said
 
 
 def test_enough_seeds_are_said_to_be_enough():
@@ -160,7 +167,7 @@ def test_rows_are_named_together():
     trials = trials_of("dice", [0.0] * 4) + trials_of("dsc", [0.0] * 4)
     first, second = list_caveats({"dice": constant, "dsc": constant}, trials)
     assert first.startswith("short runs say little about dice, dsc: ")
-    assert second.startswith("every test example scores the same with every seed of dice, dsc, ")
+    assert second.startswith("every test example scores the same with every seed of dice, dsc: ")
 
 
 def test_a_dead_seed_of_five_is_said_as_such():

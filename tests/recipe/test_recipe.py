@@ -159,7 +159,7 @@ def test_a_missing_key_may_come_from_the_command_line(file):
         ("[loss.keys]\ntags = 'a'", "3: loss.keys.tags: wanted a number, got 'a'"),
         ("train.lr = 0", "2: train.lr: wanted a number above 0, got 0.0"),
         ("train = 1", "2: train: wanted a section [train], got 1"),
-        ("name = 1", "2: name: wanted a string, got 1"),
+        ("name = 1", '2: name: wanted a string in quotes ("1"), got 1'),
         ("[loss]\nday = 2020-01-01", "3: loss.day: wanted a string, a number, true or false, a"),
         ("[train]\nlr = 1\nlr = 2", "4: wanted TOML, got: Cannot overwrite a value"),
         ("[train]\nlr = [", "wanted TOML, got: Invalid value"),

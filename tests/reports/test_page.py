@@ -195,6 +195,8 @@ def test_runs_on_other_data_are_not_compared_in_silence(tmp_path):
     grids.write_json(other / "result.json", result)
     text = page.render(read_study([one, other]), library="")
     assert "The runs differ in their test data: do not compare scores." in text
+    assert "No verdict: the runs differ in their test data, so their scores cannot be" in text
+    assert "has the highest mean" not in text
     assert "Not shown: the runs were tested on different examples." in text
 
 

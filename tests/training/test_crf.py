@@ -62,8 +62,8 @@ def test_the_score_of_a_pipeline_is_in_the_result_and_on_the_card(tmp_path):
     assert score == pytest.approx(found.scores["f1"])
     assert 0 < score <= result["scores"]["test"]["f1"]
     card = (tmp_path / "run/model/README.md").read_text("utf-8")
-    own = f"where softf1 has {result['scores']['test']['f1']:.4f}."
-    assert f"So a pipeline has f1 {score:.4f} on test, {own}" in card
+    own = f"where softf1 has {result['scores']['test']['f1']:.4f};"
+    assert f"a pipeline would have f1 {score:.4f} on test, {own}" in card
     result, _ = train(tmp_path / "other", decoder="argmax")
     assert "pipeline_scores" not in result
 

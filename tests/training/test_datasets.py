@@ -221,6 +221,18 @@ def test_the_positive_label_is_that_of_the_whole_file(cats, dogs, parts, tmp_pat
     assert found == {"cat", "dog"} - {stats.negative.removeprefix("label ")}
 
 
+@pytest.mark.parametrize(("yes", "no", "noted"), [(30, 10, False), (31, 10, True), (5, 40, False)])
+def test_a_positive_label_that_is_not_the_rare_one_is_noted(yes, no, noted, tmp_path):
+    path = tmp_path / "answers.csv"
+    rows = [f"text {n},yes" for n in range(yes)] + [f"other {n},no" for n in range(no)]
+    path.write_text("\n".join(["text,label", *rows, ""]), "utf-8")
+    task = {"kind": "classification", "train": str(path), "dev": str(path)}
+    datasets = load_datasets(make_recipe(task, encoder={"name": "textcnn"}))
+    assert datasets.task.positive_label == "yes"
+    said = "train: 76% have the positive label yes: for the F1 of the rare one, set task.positive ="
+    assert [note for note in datasets.notes if "positive" in note] == [f"{said} 'no'"] * noted
+
+
 def test_the_positive_label_of_folds_is_that_of_all_files(tmp_path):
     """Without folds, dev has no say."""
     path = write_two_labels(tmp_path, cats=10, dogs=9)

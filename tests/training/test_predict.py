@@ -62,6 +62,13 @@ def test_thresholds_of_the_model_are_used(case):
         assert "gold" not in line
 
 
+@texts
+def test_no_label_at_all_is_a_gold_too_where_others_have_one(case):
+    examples = [TextExample("Ann works", own, line=i) for i, own in enumerate([(), ("work",), ()])]
+    found = told(predict_lines(load(case), examples))
+    assert [line["gold"] for line in found] == [[], ["work"], []]
+
+
 def test_queries_about_one_sentence_stay_together():
     def item(words, label):
         return MrcExample("", "?", label, tuple(words))
@@ -133,6 +140,15 @@ def test_a_column_of_labels_may_be_missing(write):
     task = make_task("classification", format="tsv", reader={"text": "body", "label": "kind"})
     (one,) = read_input(task, write("body\tother\nAnn works\tx\n"))
     assert (one.text, one.labels) == ("Ann works", ())
+
+
+def test_rows_that_are_read_in_the_end_are_not_called_skipped(write):
+    task = make_task("classification", format="csv", reader={"text": "body", "label": "kind"})
+    problems = Problems(on_error="skip", unique=False)
+    found = list(read_input(task, write("body,kind\nAnn works,\nBob,\n"), problems=problems))
+    assert [one.text for one in found] == ["Ann works", "Bob"]
+    assert problems.skipped == 0
+    assert problems.notes[-1].endswith(": read without labels")
 
 
 def test_another_error_is_told_as_it_is(write):

@@ -219,7 +219,10 @@ def test_the_card_says_what_was_tuned(case, tmp_path):
 @pytest.mark.parametrize("case", [("classification", {}, "bert")], indirect=True)
 def test_the_card_of_a_binary_task_names_its_threshold(case, tmp_path):
     text = card_of(case, tmp_path / "model", positive="work", thresholds=(0.25,))
-    assert "`work` is predicted from a probability of 0.25 up" in text
+    assert "`work` is predicted from a probability of 0.25 up, tuned on dev." in text
+    text = card_of(case, tmp_path / "model", positive="work", thresholds=(0.5,))
+    assert "0.5 up, here and in transformers: dev had no better threshold." in text
+    assert "tuned on dev" not in text
 
 
 @pytest.mark.parametrize(

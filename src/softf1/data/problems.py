@@ -160,6 +160,12 @@ class Problems:
         else:
             ids.add(name)
 
+    def forget_skipped(self) -> None:
+        """Starts counting anew, for a file that is read again in another way."""
+        for reason in self.counts:
+            del self.first[reason]
+        self.counts.clear()
+
     @property
     def skipped(self) -> int:
         """The number of skipped records."""

@@ -85,9 +85,11 @@ def name_needs(difference: Difference, *, gain: float) -> str:
     examples = examples_needed(difference.sd_examples, difference.examples, gain)
     if examples <= difference.examples:
         return f"more seeds alone cannot show a gain of {points}"
+    of_seeds = difference.sd_seeds**2 / difference.seeds
+    more = "more seeds and " if of_seeds > difference.sd_examples**2 else ""
     return (
-        f"a gain of {points} would need about {_rounded(examples):,} test examples in place of "
-        f"{difference.examples:,}"
+        f"a gain of {points} would need {more}about {_rounded(examples):,} test examples in place "
+        f"of {difference.examples:,}"
     )
 
 
@@ -217,8 +219,8 @@ def list_caveats(
         )
     if constant := find_constant(runs):
         yield (
-            f"every test example scores the same with every seed of {', '.join(constant)}, "
-            "as if the model always gave the same answer"
+            f"every test example scores the same with every seed of {', '.join(constant)}: the "
+            "seeds found the same answers, or the model gives one answer to everything"
         )
 
 

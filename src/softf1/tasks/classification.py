@@ -279,10 +279,11 @@ class Classification(LabelTask):
             yield f"Thresholds tuned on dev, for the model's own probabilities: {listed}"
             yield describe_place(folded=folded, hint="take every label from 0.5 up")
         elif self.thresholds:
-            yield (
-                f"`{self.positive_label}` is predicted from a probability of "
-                f"{self.thresholds[0]:.4g} up, tuned on dev."
-            )
+            place = f"`{self.positive_label}` is predicted from a probability of"
+            if self.thresholds[0] == 0.5:
+                yield f"{place} 0.5 up, here and in transformers: dev had no better threshold."
+                return
+            yield f"{place} {self.thresholds[0]:.4g} up, tuned on dev."
             yield describe_place(folded=folded)
         elif self.biases:
             yield from describe_biases(self.labels, self.biases, folded=folded)

@@ -94,6 +94,10 @@ tag = pipeline("token-classification", model="{folder}", aggregation_strategy="f
 tag("A sentence to tag.")"""
 
 
+PIPELINE_WORDS = (
+    "A pipeline splits a text in its own way: a word with punctuation inside, such as O'Neil, "
+    "comes apart and may be several entities there."
+)
 OF_CRF = (
     "softf1 chooses the best sequence of tags, with a CRF whose transitions are in the weights "
     "(`crf.transitions`). A pipeline of transformers leaves them out and takes the best tag of "
@@ -471,7 +475,7 @@ class Tagging(TextTask):
         decision = []
         if pieces:
             same = '`aggregation_strategy="first"` in a pipeline'
-            decision.append(f"A {unit} has the tag of its first piece ({same}).")
+            decision.append(f"A {unit} has the tag of its first piece ({same}). {PIPELINE_WORDS}")
         if self.decoder != "argmax":
             decision.append(OF_CRF)
         elif self.biases:

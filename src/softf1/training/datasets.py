@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 SPLIT_SEED = 2020
 """Seed of the dev split: the same for every run, so that seeds are compared on the same data."""
 
+USUAL_SHARE = 0.75
+"""Share of the positive label, of two, above which it is probably not what one looks for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Datasets:
@@ -63,6 +66,7 @@ def load_datasets(recipe: Recipe, given: Mapping[str, Sequence[Any]] | None = No
     task = task.fit(features["train"])
     check_gold(task, examples, sources)
     notes += [f"{name}: {note}" for name, one in features.items() for note in task.notes(one)]
+    notes += _note_positive(task, features["train"])
     return Datasets(task, tokenizer, examples, features, sources, notes)
 
 
@@ -76,6 +80,20 @@ def choose_positive(
     names = ("train",) if section.folds is None else SPLITS
     chosen: Task = choose(one for name in names for one in examples.get(name, ()))
     return chosen
+
+
+def _note_positive(task: Any, features: Features) -> list[str]:
+    """Notes that the positive one of two labels is not the rare one."""
+    positive = getattr(task, "positive", None)
+    if positive is None:
+        return []
+    counts = dict(zip(task.labels, task.class_counts(features)["labels"], strict=True))
+    share = counts[positive] / max(sum(counts.values()), 1)
+    if share <= USUAL_SHARE:
+        return []
+    other = next(label for label in counts if label != positive)
+    much = f"train: {share:.0%} have the positive label {positive}"
+    return [f"{much}: for the F1 of the rare one, set task.positive = {other!r}"]
 
 
 def read_parts(recipe: Recipe) -> dict[str, list[Any]]:

@@ -62,11 +62,14 @@ def predict_lines(
 
     how: Any = {"device": device, "autocast": autocast, "batch_tokens": batch_tokens}
     chunks = cut(examples, chunk, getattr(task, "starts_group", None))
+    gold = False
     for own, features in prefetch(encode, chunks, depth=1):  # the next chunk in the background
+        # An empty gold is one, such as no label at all, if other examples have labels.
+        gold = gold or any(task.show(example)["gold"] for example in own)
         logits = predict_logits(model, task, features, tokenizer, **how)
         for example, prediction in zip(own, task.decode(logits, features, own), strict=True):
             given = prediction if change is None else change(prediction)
-            yield format_line(task, example, given, gold=False)
+            yield format_line(task, example, given, gold=gold)
 
 
 def abstention(task: Any) -> Callable[[Prediction], Prediction]:
@@ -152,6 +155,7 @@ def read_input(
             raise
         if once:
             raise InputError(f"{error}; {PLAIN}") from None
+        problems.forget_skipped()
         try:
             examples = _read(other, path, problems) if other else iter(())
             first = next(examples)
