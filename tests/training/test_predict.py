@@ -142,13 +142,22 @@ def test_a_column_of_labels_may_be_missing(write):
     assert (one.text, one.labels) == ("Ann works", ())
 
 
-def test_rows_that_are_read_in_the_end_are_not_called_skipped(write):
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+@pytest.mark.parametrize("labels", [("", ""), ("work", ""), ("", "work")])
+def test_a_row_needs_no_label(write, labels, on_error):
     task = make_task("classification", format="csv", reader={"text": "body", "label": "kind"})
+    path = write("body,kind\nAnn works,{}\nBob,{}\n".format(*labels))
+    problems = Problems(on_error=on_error, unique=False)
+    found = list(read_input(task, path, problems=problems))
+    assert [one.labels for one in found] == [(label,) if label else () for label in labels]
+    assert (problems.skipped, problems.notes) == (0, [])
+
+
+def test_words_that_are_read_in_the_end_are_not_called_skipped(write):
     problems = Problems(on_error="skip", unique=False)
-    found = list(read_input(task, write("body,kind\nAnn works,\nBob,\n"), problems=problems))
-    assert [one.text for one in found] == ["Ann works", "Bob"]
+    found = list(read_input(make_task("tagging"), write("Ann\nworks\n"), problems=problems))
+    assert [one.words for one in found] == [("Ann", "works")]
     assert problems.skipped == 0
-    assert problems.notes[-1].endswith(": read without labels")
 
 
 def test_another_error_is_told_as_it_is(write):

@@ -74,7 +74,8 @@ class Problems:
         changes: Repaired records by what was done.
         first: The first few messages of each reason.
         notes: Remarks, each once.
-        labelled: Whether a table without a column of labels is an error.
+        labelled: True if a table needs a column of labels, False if rows need no label either.
+            None makes only a row without a label an error, in a table that has the column.
         unique: Whether a repeated id is a bad record; readers then keep all ids in memory.
         most_ids: How many ids are kept to find repeated ones; None keeps all.
         max_line: The most bytes of a line, of a sentence in columns, or of a value in JSON.
@@ -85,7 +86,7 @@ class Problems:
 
     on_error: OnError = "raise"
     _: KW_ONLY
-    labelled: bool = False
+    labelled: bool | None = None
     unique: bool = True
     most_ids: int | None = None
     max_line: int = MAX_LINE

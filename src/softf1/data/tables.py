@@ -76,7 +76,7 @@ class RowReader:
         label_separator: str | None,
         problems: Problems,
     ) -> None:
-        self.columns = find_columns(names, asked, path, line, labelled=problems.labelled)
+        self.columns = find_columns(names, asked, path, line, labelled=problems.labelled is True)
         self.label_separator, self.problems = label_separator, problems
         self.ids: set[str] = set()
         if any(asked[role] is None for role in self.columns):
@@ -115,7 +115,8 @@ class RowReader:
         if self.label_separator is not None and isinstance(value, str):
             values = [part.strip() for part in value.split(self.label_separator)]
         labels = dict.fromkeys(self._label(one) for one in values if one not in ("", None))
-        if not labels and not several and value is not None:
+        needed = not several and value is not None and self.problems.labelled is not False
+        if needed and not labels:
             raise RecordError("no label", f"wanted a label in {self.columns['label']!r}, got none")
         return tuple(labels)
 
