@@ -170,7 +170,7 @@ def test_rows_that_are_not_trained_stand_in_the_table_alone(grid, tmp_path):
     assert context["best"].label == before["best"].label
     assert [group.label for group in context["groups"]] == [g.label for g in before["groups"]]
     assert context["data"].count('"majority"') == 2  # in these two tables
-    assert context["compared"] == before["compared"] == 9
+    assert context["compared"] == before["compared"] == "9 losses"
 
 
 def test_what_is_missing_is_said(rendered, texts):
@@ -196,6 +196,7 @@ def test_runs_on_other_data_are_not_compared_in_silence(tmp_path):
     text = page.render(read_study([one, other]), library="")
     assert "The runs differ in their test data: do not compare scores." in text
     assert "No verdict: the runs differ in their test data, so their scores cannot be" in text
+    assert "2 rows · 2 runs" in text
     assert "has the highest mean" not in text
     assert "Not shown: the runs were tested on different examples." in text
 

@@ -40,15 +40,24 @@ def test_runs_without_a_grid_are_put_together_by_loss(texts):
     assert study.baseline == "ce"
 
 
-def test_runs_of_one_loss_and_seed_are_told_apart_by_what_differs(tmp_path):
+@pytest.mark.parametrize(
+    ("part", "key", "values", "labels"),
+    [
+        ("train", "lr", (0.1, 0.01), ["ce lr=0.1", "ce lr=0.01"]),
+        ("encoder", "name", ("bert", "x"), ["ce encoder=bert", "ce encoder=x"]),
+    ],
+)
+def test_runs_of_one_loss_and_seed_are_told_apart_by_what_differs(
+    part, key, values, labels, tmp_path
+):
     folders = []
-    for lr in (0.1, 0.01):
-        folder = grids.write_texts(tmp_path / f"lr{lr}")
+    for value in values:
+        folder = grids.write_texts(tmp_path / f"{value}")
         result = json.loads((folder / "result.json").read_text())
-        result["recipe"]["train"]["lr"] = lr
+        result["recipe"][part][key] = value
         grids.write_json(folder / "result.json", result)
         folders.append(folder)
-    assert [run.label for run in read_study(folders).runs] == ["ce lr=0.1", "ce lr=0.01"]
+    assert [run.label for run in read_study(folders).runs] == labels
 
 
 def test_runs_of_the_same_folder_name_get_that_of_their_parent(tmp_path):

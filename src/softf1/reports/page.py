@@ -214,6 +214,9 @@ def _operating(groups: list[Group]) -> PageSection:
 
 _FILES = Path(__file__).parent
 _TOLD = ("task", "encoder")
+_COMPARED = {"sweep": ("setting", "settings"), "runs": ("row", "rows")}
+"""What a study compares, if not losses: one and several."""
+
 EXTRA = "wanted plotly and jinja2 for reports: pip install 'softf1[report]'"
 
 
@@ -304,7 +307,7 @@ def make_context(study: Study) -> dict[str, Any]:
         "title": _title(study),
         "score": name_score(study.metric),
         "groups": groups,
-        "compared": sum(group.rank == 0 or group.competes for group in groups),
+        "compared": _count_compared(study, groups),
         "best": best,
         "chosen_on": chosen_on(study, groups),
         "verdict": say_verdict(study, groups),
@@ -332,6 +335,12 @@ def _title(study: Study) -> str:
     name = study.grid.get("name") or study.runs[0].result.get("name") or "runs"
     kinds = {"compare": "losses compared", "sweep": "sweep", "runs": "runs"}
     return f"{name}: {kinds.get(study.kind, study.kind)}"
+
+
+def _count_compared(study: Study, groups: Sequence[Group]) -> str:
+    count = sum(group.rank == 0 or group.competes for group in groups)
+    one, several = _COMPARED.get(study.kind, ("loss", "losses"))
+    return f"{count} {one if count == 1 else several}"
 
 
 def _about(study: Study) -> str:

@@ -210,7 +210,7 @@ def name_runs(runs: list[Run]) -> list[Run]:
             continue
         beside = [s for r, s in zip(runs, settings, strict=True) if r.label == run.label]
         told = [key for key in own if key not in _UNTOLD and _differs(key, beside)]
-        tail = ", ".join(f"{key.rpartition('.')[2]}={own[key]}" for key in told)
+        tail = ", ".join(f"{_short(key)}={own[key]}" for key in told)
         out.append(replace(run, label=f"{run.label} {tail}".rstrip()))
     names = Counter(run.id for run in out)
     return [
@@ -219,6 +219,11 @@ def name_runs(runs: list[Run]) -> list[Run]:
         else run
         for run in out
     ]
+
+
+def _short(key: str) -> str:
+    """The last part of a key; `encoder` for `encoder.name`, which alone says nothing."""
+    return "encoder" if key == "encoder.name" else key.rpartition(".")[2]
 
 
 def _differs(key: str, settings: Iterable[dict[str, Any]]) -> bool:
