@@ -187,6 +187,16 @@ def test_notices_stand_at_the_foot(texts):
     assert "<footer>\n<p>Data: A &amp; B, CC BY 4.0.</p>" in text
 
 
+def test_runs_trained_on_other_data_have_a_verdict_and_a_note(tmp_path):
+    folders = [grids.write_texts(tmp_path / loss, loss=loss) for loss in ("ce", "dice")]
+    result = json.loads((folders[1] / "result.json").read_text())
+    result["data"]["train"] = {"sha256": "0" * 64}
+    grids.write_json(folders[1] / "result.json", result)
+    text = page.render(read_study(folders), library="")
+    assert "has the highest mean" in text
+    assert "The runs differ in their train data: do not compare scores." in text
+
+
 def test_runs_on_other_data_are_not_compared_in_silence(tmp_path):
     one = grids.write_texts(tmp_path / "one", loss="ce", texts=30)
     other = grids.write_texts(tmp_path / "other", loss="dice", texts=40)
@@ -195,7 +205,7 @@ def test_runs_on_other_data_are_not_compared_in_silence(tmp_path):
     grids.write_json(other / "result.json", result)
     text = page.render(read_study([one, other]), library="")
     assert "The runs differ in their test data: do not compare scores." in text
-    assert "No verdict: the runs differ in their test data, so their scores cannot be" in text
+    assert "No verdict: the runs have other test data, so scores cannot be compared." in text
     assert "2 rows · 2 runs" in text
     assert "has the highest mean" not in text
     assert "Not shown: the runs were tested on different examples." in text

@@ -153,11 +153,19 @@ def test_a_row_needs_no_label(write, labels, on_error):
     assert (problems.skipped, problems.notes) == (0, [])
 
 
-def test_words_that_are_read_in_the_end_are_not_called_skipped(write):
+def test_an_object_needs_no_key_for_its_label(write):
+    task = make_task("classification", format="jsonl", reader={"text": "body", "label": "kind"})
+    path = write('{"body": "Ann works", "kind": "work"}\n{"body": "Bob"}\n')
+    assert [one.labels for one in read_input(task, path)] == [("work",), ()]
+
+
+def test_rows_that_are_read_in_the_end_are_not_called_skipped(write):
+    task = make_task("classification", format="csv", reader={"text": "body", "label": "kind"})
     problems = Problems(on_error="skip", unique=False)
-    found = list(read_input(make_task("tagging"), write("Ann\nworks\n"), problems=problems))
-    assert [one.words for one in found] == [("Ann", "works")]
+    found = list(read_input(task, write("body,kind\nAnn works, \nBob, \n"), problems=problems))
+    assert [one.text for one in found] == ["Ann works", "Bob"]
     assert problems.skipped == 0
+    assert problems.notes[-1].endswith(": read without labels")
 
 
 def test_another_error_is_told_as_it_is(write):

@@ -132,6 +132,8 @@ class RowReader:
         column = self.columns.get(role)
         if column is None:
             return None
+        if column not in row and role == "label" and self.problems.labelled is False:
+            return None
         if column not in row:
             message = f"wanted {column!r}, got the columns {', '.join(row) or 'none'}"
             raise RecordError("missing column", message)

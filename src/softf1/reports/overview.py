@@ -36,11 +36,8 @@ def say_verdict(study: Study, groups: list[Group]) -> str:
     top = max(known, key=lambda label: known[label])
     if len(known) == 1:
         return f"{top}: {show(known[top], 'score')} {score}."
-    if parts := find_mismatches(study):
-        return (
-            f"No verdict: the runs differ in their {' and '.join(parts)} data, so their scores "
-            "cannot be compared."
-        )
+    if study.split in find_mismatches(study):
+        return f"No verdict: the runs have other {study.split} data, so scores cannot be compared."
     return (
         f"{top} has the highest mean, {show(known[top], 'score')} {score}, of {len(known)}. "
         "These files cannot show whether that is more than chance; softf1 compare can."

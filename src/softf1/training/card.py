@@ -131,7 +131,7 @@ def _in_pipeline(result: Mapping[str, Any]) -> Iterator[str]:
         score, own = scores[split], result["scores"][split][metric]
         yield (
             f"With the words of the file, a pipeline would have {metric} {score:.4f} on {split}, "
-            f"where softf1 has {own:.4f}; where it splits words, it has less."
+            f"where softf1 has {own:.4f}; where it splits words, it may have less."
         )
 
 
