@@ -32,7 +32,7 @@ import torch
 
 from kernels import copy_bandwidth
 from softf1.kernels import _launch, batch_level, example_level
-from softf1.kernels._launch import Lanes, Ready, Tile
+from softf1.kernels._launch import Lanes
 from softf1.kernels._numbers import Numbers
 
 if TYPE_CHECKING:
@@ -69,8 +69,7 @@ def layouts(n: int, c: int) -> Iterator[Layout]:
                     n, c, vector, entries=entries, warps=warps, together=together, many=many
                 )
                 yield "forward", "forward_tile", tile
-                for again, stages in ((False, 1), (True, 1), (False, 2), (True, 2)):
-                    yield "both", "ready_tile", Ready(tile, again, stages)
+                yield "both", "ready_tile", tile
                 yield "statistics", "statistics_tile", tile
                 yield "batch backward", "batch_backward_tile", tile
             tile = _launch.choose_tile(
@@ -81,13 +80,6 @@ def layouts(n: int, c: int) -> Iterator[Layout]:
 
 
 def _long_layouts(n: int, c: int, many: int) -> Iterator[Layout]:
-    for warps, vector in ((8, 8), (16, 8), (32, 8)):
-        for together, stages in ((1, 1), (1, 2), (2, 2)):
-            width = 32 * warps * vector
-            pieces = _launch.triton.next_power_of_2(c) // width
-            tile = Tile(pieces, 1, width, warps, many * together)
-            for again in (False, True):
-                yield "both", "ready_tile", Ready(tile, again, stages)
     for lanes, warps in ((512, 8), (1024, 8), (1024, 16)):
         for together in (2, 3, 4):
             yield "forward", "long_lanes", Lanes(lanes, 8, warps, many * together)
@@ -225,7 +217,7 @@ def show_registers(n: int, c: int) -> None:
     seen = set()
     with patch.object(_launch, "processors", lambda _: H200["multiprocessors"]):
         for name, function, layout in layouts(n, c):
-            key = name == "both" and (layout.tile._replace(programs=0), *layout[1:])
+            key = name == "both" and layout._replace(programs=0)
             if not key or key in seen:
                 continue
             seen.add(key)
@@ -233,8 +225,8 @@ def show_registers(n: int, c: int) -> None:
                 plan = example_level.lay_out_example(*make_inputs(n, c), None, None, DSC, "mean")
             registers, stack = count_registers(plan.both)
             # Registers are given out to warps, eight of each thread at a time.
-            of_program = -(-registers // 8) * 8 * 32 * layout.tile.warps
-            warps = min(H200["registers"] // of_program * layout.tile.warps, H200["warps"])
+            of_program = -(-registers // 8) * 8 * 32 * layout.warps
+            warps = min(H200["registers"] // of_program * layout.warps, H200["warps"])
             print(f"{n}x{c} {registers:4} registers {stack:5} bytes {warps:3} warps  {layout}")
 
 

@@ -15,7 +15,7 @@ import kernel_layouts as script
 how = {"warps": 4, "together": 8, "many": 1}
 tiles = [script._launch.choose_tile(64, 9, 1, entries=entries, **how) for entries in (16, 4)]
 script.layouts = lambda *_: [
-    *(("both", "ready_tile", script.Ready(tile, False)) for tile in (*tiles, *tiles)),
+    *(("both", "ready_tile", tile) for tile in (*tiles, *tiles)),
     ("forward", "forward_tile", tiles[0]),
 ]
 script.show_registers(64, 9)

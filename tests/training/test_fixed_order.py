@@ -281,6 +281,7 @@ COMPILED = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # torch's own
 @pytest.mark.parametrize(("model", "x"), COMPILED.values(), ids=COMPILED)
 def test_what_is_compiled_keeps_the_operations_of_torch(model, x):
     usual = compiled_calls(model, x)

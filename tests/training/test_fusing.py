@@ -723,7 +723,7 @@ def test_frozen_layers_are_not_compiled_ahead(monkeypatch):
     assert started == {"compiled": set(), "run": set()}
 
 
-COMPILES = """
+A_GPU = """
 import threading
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -758,33 +758,67 @@ from softf1.kernels._launch import compiling, start
 
 compiled = []
 knobs.compilation.listener = lambda *, src, **_: compiled.append(src.name)
-blank = torch.empty(64, device="meta")
-with compiling(torch.device("cuda")):
+gpu, blank, ones = torch.device("cuda"), torch.empty(64, device="meta"), torch.ones(64)
+"""
+"""A GPU that is made up, for which Triton compiles."""
+
+COMPILES = """
+with compiling(gpu) as jobs:
     for _ in range(3):
         start(gelu_forward, (1,), blank, blank, 64, 2048)
         start(sum_parts, (1,), blank, blank, blank, 2, 64, 64, R=64, W=32)
-print(sorted(compiled), sorted(Driver.loaded))
-start(gelu_forward, (1,), torch.ones(64), torch.ones(64), 64, 2048)
-print(len(compiled), len(Driver.loaded), devices)
+    print(len(jobs), compiled)
+start(gelu_forward, (1,), ones, ones, 64, 2048)
+start(sum_parts, (1,), ones, ones, ones, 2, 64, 64, R=64, W=32)
+print(sorted(compiled), sorted(Driver.loaded), devices)
+with compiling(gpu):
+    start(sum_parts, (1,), blank, blank, blank, 2, 64, 64, R=3, W=32)
+try:
+    start(sum_parts, (1,), ones, ones, ones, 2, 64, 64, R=64, W=32)
+except triton.CompilationError:
+    print("no power of two")
+"""
+
+WAKES = """
+from softf1.training.graphs import wake_triton
+
+print(wake_triton(torch.device("cpu")))
+awake = wake_triton(gpu)
+awake.result()
+print(compiled, wake_triton(gpu) is awake)
 """
 
 
-@pytest.mark.slow
-def test_kernels_are_compiled_and_loaded_in_threads(tmp_path):
+def say(script, tmp_path):
+    """What a script prints in a process of its own, with a GPU that is made up."""
     settings = {"TRITON_CACHE_DIR": str(tmp_path), "TRITON_INTERPRET": "0"}
     settings["TRITON_DEFAULT_FP_FUSION"] = "1"
-    said = subprocess.run(
-        [sys.executable, "-c", COMPILES],
+    done = subprocess.run(
+        [sys.executable, "-c", A_GPU + script],
         env=os.environ | settings,
         capture_output=True,
         text=True,
         check=True,
-    ).stdout
+    )
+    return done.stdout.splitlines()
+
+
+@pytest.mark.slow
+def test_kernels_are_compiled_and_loaded_in_threads(tmp_path):
     names = ["gelu_forward", "sum_parts"]
-    assert said.splitlines() == [f"{names} {[(name, False) for name in names]}", "2 2 {3}"]
+    loaded = [(name, False) for name in names]
+    said = ["2 []", f"{names} {loaded} {{3}}", "no power of two"]
+    assert say(COMPILES, tmp_path) == said
+
+
+@pytest.mark.slow
+def test_triton_wakes_once_by_compiling_a_kernel(tmp_path):
+    assert say(WAKES, tmp_path) == ["None", "['sum_parts'] True"]
 
 
 AHEAD = """
+from threading import current_thread
+
 import torch
 from triton import knobs
 from softf1.training.fusing import FusedLayers
@@ -792,17 +826,19 @@ from softf1.training.graphs import CastOnce
 from tests.training.test_fusing import make_model
 
 compiled = []
-knobs.compilation.listener = lambda *, src, **_: compiled.append(src.name)
+
+def note(*, src, **_):
+    compiled.append((src.name, current_thread().name.startswith("ThreadPool")))
+
+knobs.compilation.listener = note
 model = make_model(hidden_size=32, intermediate_size=64)
 layers = FusedLayers(model, CastOnce(model, torch.bfloat16), torch.bfloat16)
 layers.compile_ahead([16], torch.device("cuda"))
-print(sorted(set(compiled)))
-compiled.clear()
 ids = torch.randint(2, 40, (16, 16), device="cuda")  # Triton compiles for multiples of 16
 with torch.autocast("cuda", torch.bfloat16):
     logits = layers(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
 logits.float().sum().backward()
-print(compiled)
+print(sorted(set(compiled)))
 """
 
 
@@ -819,4 +855,5 @@ def test_steps_compile_no_kernel_of_a_layer_that_was_compiled_ahead(tmp_path):
     names = [
         f"{part}_{way}" for part in ("attention", "gelu", "norm") for way in ("backward", "forward")
     ]
-    assert said.splitlines() == [str(["add_rows", *names, "place_ids", "sum_parts"]), "[]"]
+    ahead = [(name, True) for name in ("add_rows", *names, "place_ids", "sum_parts")]
+    assert said.splitlines() == [str(ahead)]

@@ -1,5 +1,8 @@
 """Steps as graphs give what steps give: on the CPU with a graph that is made up, then on a GPU."""
 
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,7 +20,7 @@ from softf1.training.objective import make_objective, make_optimizer, parameter_
 from softf1.training.processes import make_autocast
 from softf1.training.run import train_run
 from softf1.training.step import LOSS, RUN, SKIPPED, STEPS, Attack, Stepper
-from tests.training.test_run import case
+from tests.training.test_run import CASES, case
 from tests.training.toys import make_data, make_recipe, read_files, read_metrics
 
 CUDA = torch.cuda.is_available()
@@ -133,6 +136,33 @@ def test_a_shape_is_captured_when_it_comes_for_the_third_time(toy):
     assert {s: c.graph.replays for s, c in stepper.captured.items()} == wanted
     assert len(wanted) > 1
     assert stepper.objective.losses["tags"].step == 30
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+@pytest.mark.parametrize("hardened", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_a_rehearsal_computes_the_loss_and_changes_no_step(name, hardened, bert, monkeypatch):
+    recipe, data = case(name, bert)
+    datasets = load_datasets(recipe, data)
+    batches = make_steps(datasets, 3)
+    plain = take(make_stepper(Stepper, datasets, recipe, hardened=hardened), batches)
+    stepper = make_stepper(GraphStepper, datasets, recipe, hardened=hardened)
+    seen, whole = [], stepper.objective.whole
+
+    def watch(logits, targets):
+        assert logits.keys() >= targets.keys()
+        seen.extend((x.requires_grad, x.is_leaf) for x in logits.values())
+        return whole(logits, targets)
+
+    monkeypatch.setattr(stepper.objective, "whole", watch)
+    stepper.model.train()
+    state = torch.random.get_rng_state()
+    stepper.rehearse(batches[0])
+    assert {*seen} == {(True, True)}
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert stepper.model.training
+    assert all(parameter.grad is None for parameter in stepper.parameters)
+    assert take(stepper, batches) == plain
 
 
 @pytest.mark.usefixtures("on_the_cpu")
@@ -325,6 +355,53 @@ def test_the_seed_decides_every_bit_on_a_gpu(way, bert, tmp_path):
     for name in ("a", "b"):
         train_run(recipe, tmp_path / name, data=data, quiet=True)
     assert read_files(tmp_path / "a") == read_files(tmp_path / "b")
+
+
+COLD = """
+import sys
+from threading import current_thread
+
+from triton import knobs
+from softf1.kernels import autograd
+from softf1.training import run
+from softf1.training.graphs import wake_triton
+from softf1.training.step import Stepper
+from tests.training.test_run import CASES, case
+
+slow = []
+
+def note(*, src, **_):
+    if not current_thread().name.startswith("ThreadPool"):
+        slow.append(src.name)
+
+def load(*args, **options):
+    print("woken:", wake_triton.cache_info().currsize)
+    return load_datasets(*args, **options)
+
+def step(self, batches):
+    print("loss compiled ahead:", bool(autograd._rehearsed))
+    own(self, batches)
+
+knobs.compilation.listener = note
+own, Stepper.step = Stepper.step, step
+load_datasets, run.load_datasets = run.load_datasets, load
+recipe, data = case("tagging-batch", sys.argv[1], max_steps=1)
+run.train_run(recipe, sys.argv[2], data=data, quiet=True)
+print(slow)
+"""
+
+
+@gpu
+def test_a_training_compiles_nothing_while_it_waits(bert, tmp_path):
+    """In a process of its own, which has compiled nothing yet."""
+    said = subprocess.run(
+        [sys.executable, "-c", COLD, str(bert), str(tmp_path / "run")],
+        env=os.environ | {"TRITON_CACHE_DIR": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert said.splitlines() == ["woken: 1", "loss compiled ahead: True", "[]"]
 
 
 @gpu

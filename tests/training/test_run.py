@@ -4,8 +4,6 @@ import fcntl
 import json
 import math
 import shutil
-from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,9 +11,9 @@ from safetensors.torch import load_file
 
 from softf1.errors import InputError, RunError
 from softf1.recipe import hash_recipe, read_recipe, with_values
-from softf1.recipe.sections import TrainSection
 from softf1.training import progress
 from softf1.training.build import is_deterministic
+from softf1.training.graphs import GraphStepper
 from softf1.training.publish import load_model
 from softf1.training.run import train_run
 from softf1.training.run_folder import read_result
@@ -140,21 +138,27 @@ def test_the_result_says_what_was_done(finished):
 
 
 @pytest.mark.parametrize(
-    ("device", "asked", "free", "found"),
+    ("device", "asked", "fused", "encoder", "kind", "found"),
     [
-        ("cuda", None, False, False),
-        ("cuda", None, True, True),
-        ("cuda", True, False, True),
-        ("cuda", False, True, False),
-        ("cpu", None, False, True),
-        ("cpu", False, False, True),
+        ("cuda", None, False, "bert", GraphStepper, False),
+        ("cuda", None, True, "bert", GraphStepper, True),
+        ("cuda", None, False, "bilstm", GraphStepper, False),
+        ("cuda", None, False, "textcnn", GraphStepper, True),
+        ("cuda", None, False, "textcnn", Stepper, False),
+        ("cuda", True, False, "bilstm", Stepper, True),
+        ("cuda", False, True, "textcnn", GraphStepper, False),
+        ("cpu", None, False, "bert", Stepper, True),
+        ("cpu", False, False, "bert", Stepper, True),
     ],
 )
-def test_operations_are_deterministic_where_that_costs_nothing(device, asked, free, found):
-    stepper = SimpleNamespace(repeats=free, device=torch.device(device))
-    train = TrainSection(deterministic=asked)
-    assert is_deterministic(train, stepper) is found
-    compiled = replace(train, compile="inductor")  # it keeps operations of its own
+def test_operations_are_deterministic_where_that_costs_nothing(
+    device, asked, fused, encoder, kind, found
+):
+    stepper = object.__new__(kind)
+    stepper.repeats, stepper.device = fused, torch.device(device)
+    recipe = make_recipe(encoder={"name": encoder}, train={"deterministic": asked})
+    assert is_deterministic(recipe, stepper) is found
+    compiled = with_values(recipe, {"train.compile": "inductor"})  # it keeps operations of its own
     assert is_deterministic(compiled, stepper) is (device == "cpu")
 
 

@@ -6,14 +6,14 @@ directly. That uses a private interface of Triton, so it is done for the version
 with other versions, Triton launches the kernels in its usual way.
 
 Compiling a kernel takes about a second, most of it outside Python: `compiling` compiles many
-kernels in parallel, in threads. A kernel that is given tensors without data (device "meta") is
-compiled but not run.
+kernels in parallel, in threads that go on when the block ends. A kernel that is given tensors
+without data (device "meta") is compiled but not run; its first launch waits until it is ready.
 """
 
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache, reduce
 from operator import or_
@@ -24,7 +24,6 @@ import triton
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from concurrent.futures import Future
 
     from torch import Tensor
 
@@ -33,11 +32,11 @@ KNOWN = ((3, 6), (3, 9))  # 3.6 was run on a GPU; of 3.9 the source was read
 DIRECT = tuple(map(int, triton.__version__.split(".")[:2])) in KNOWN and not INTERPRETED
 MOST_PROGRAMS = 2_048  # of a kernel whose last program adds up the sums of all programs
 LONGEST_TILE = 8_192  # classes of one tile; longer rows are read in several parts
-LONGEST_READY = 16_384  # classes of one tile if forward writes the gradient; 32,768 is slower
 FEW = 16  # up to so many classes, at most four threads share a row
 MOST_SUMS = 2**18  # limit of classes × programs; one program per multiprocessor is always allowed
 MOST_PARTS = 4  # parts of a row, a tile each, that a program of `_softmax_batch_long` can handle
 SLOTS = 4_096  # counters per device
+THREADS = 6  # that compile; with more, the main thread waits longer for its turn in Python
 
 address_of = torch.Tensor.data_ptr
 
@@ -50,18 +49,6 @@ class Tile(NamedTuple):
     w: int
     warps: int
     programs: int
-
-
-class Ready(NamedTuple):
-    """The tile of a forward kernel that also writes the gradient.
-
-    `again`: the terms of all entries are computed twice, which needs fewer registers. `stages`: if
-    2, the next rows are loaded while the current ones are worked on.
-    """
-
-    tile: Tile
-    again: bool
-    stages: int = 1
 
 
 class Lanes(NamedTuple):
@@ -169,16 +156,11 @@ def forward_tile(n: int, c: int, vector: int, many: int) -> Tile:
 
 
 @lru_cache(maxsize=1024)
-def ready_tile(n: int, c: int, vector: int, many: int) -> Ready:
+def ready_tile(n: int, c: int, vector: int, many: int) -> Tile:
     """Forward that also writes the gradient: rows of one tile, read once."""
-    if c <= LONGEST_TILE:
-        entries, warps, together = (4, 4, 8) if c <= FEW else (32, 2, 12)
-        tile = choose_tile(n, c, vector, entries=entries, warps=warps, together=together, many=many)
-        return Ready(tile._replace(programs=min(tile.programs, MOST_PROGRAMS)), again=False)
-    warps = 16
-    width = 32 * warps * vector
-    pieces = max(1, triton.next_power_of_2(c) // width)
-    return Ready(Tile(pieces, 1, width, warps, max(1, min(n, many))), again=True, stages=2)
+    entries, warps, together = (4, 4, 8) if c <= FEW else (32, 2, 12)
+    tile = choose_tile(n, c, vector, entries=entries, warps=warps, together=together, many=many)
+    return tile._replace(programs=min(tile.programs, MOST_PROGRAMS))
 
 
 @lru_cache(maxsize=1024)
@@ -257,39 +239,80 @@ class Plan:
 def start(kernel: Any, grid: tuple[int, ...], *arguments: Any, **numbers: Any) -> None:
     """Launches a kernel through Triton; if the first tensor has no data, only compiles it."""
     if arguments[0].is_meta:
-        kernel.warmup(*arguments, grid=grid, **numbers)
+        _note(kernel, kernel.warmup(*arguments, grid=grid, **numbers))
+        return
+    _wait(kernel)
+    kernel[grid](*arguments, **numbers)
+
+
+_coming: dict[int, list[Any]] = {}
+"""What `compiling` has begun to compile, by the id of the kernel, until the kernel is launched."""
+
+
+def _note(kernel: Any, compiled: Any) -> None:
+    if hasattr(compiled, "result"):
+        _coming.setdefault(id(kernel), []).append(compiled)
+
+
+def _wait(kernel: Any) -> None:
+    for compiled in _coming.pop(id(kernel), ()):
+        compiled.result()
+
+
+class _Queue:
+    """Holds what is to be compiled; Triton takes it for an executor."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Callable[[], Any], Future[Any]]] = []
+
+    def submit(self, compile_: Callable[[], Any]) -> Future[Any]:
+        """Adds a kernel."""
+        self.jobs.append((compile_, Future()))
+        return self.jobs[-1][1]
+
+    def start(self, device: int) -> None:
+        """Compiles and loads the kernels in threads; returns at once."""
+        pool = ThreadPoolExecutor(THREADS, initializer=torch.cuda.set_device, initargs=(device,))
+        for compile_, future in self.jobs:
+            pool.submit(_load, compile_, future)
+        pool.shutdown(wait=False)
+
+
+def _load(compile_: Callable[[], Any], future: Future[Any]) -> None:
+    try:
+        compiled = compile_()
+        compiled.run  # noqa: B018 - loads it, which calls a C compiler in Triton 3.6
+    except BaseException as error:  # noqa: BLE001 - raised where the kernel is launched
+        future.set_exception(error)
     else:
-        kernel[grid](*arguments, **numbers)
+        future.set_result(compiled)
 
 
-class _Loader(ThreadPoolExecutor):
-    """Compiles kernels and loads them; loading calls a C compiler for each in Triton 3.6."""
+class _Mode(triton.AsyncCompileMode):  # type: ignore[misc]  # Triton has no types
+    """Triton's, but the end of the block waits for nothing: `_wait` does."""
 
-    def submit(self, compile_: Callable[[], Any]) -> Future[Any]:  # type: ignore[override]
-        def load() -> Any:
-            compiled = compile_()
-            compiled.run  # noqa: B018 - loads it
-            return compiled
-
-        return super().submit(load)
+    def __exit__(self, *error: object) -> None:
+        self.raw_futures.clear()
+        super().__exit__(*error)
 
 
 @contextmanager
-def compiling(device: torch.device) -> Iterator[None]:
+def compiling(device: torch.device) -> Iterator[list[Any]]:
     """Compiles the kernels that are launched inside without data, in parallel, for this GPU.
 
-    They are all ready when the block ends.
+    Threads begin when the block ends, since the block would have to share Python with them. Yields
+    the list of what they will compile; launching a kernel waits for it.
     """
+    queue = _Queue()
     if INTERPRETED:  # nothing is compiled
-        yield
+        yield queue.jobs
         return
     with torch.cuda.device(device):
-        here = torch.cuda.current_device()  # a new thread would start with device 0
-        with (
-            _Loader(initializer=torch.cuda.set_device, initargs=(here,)) as pool,
-            triton.AsyncCompileMode(pool),
-        ):
-            yield
+        try:
+            with _Mode(queue):
+                yield queue.jobs
+        finally:
+            queue.start(torch.cuda.current_device())  # a thread would start with device 0
 
 
 def launch(plan: Plan, *tensors: Tensor) -> None:
@@ -303,8 +326,10 @@ def launch(plan: Plan, *tensors: Tensor) -> None:
         plan.start(addresses)
         return
     if tensors[0].is_meta:
-        plan.kernel.warmup(*tensors, *plan.arguments, grid=plan.grid, num_warps=plan.warps)
+        how: dict[str, Any] = {"grid": plan.grid, "num_warps": plan.warps}
+        _note(plan.kernel, plan.kernel.warmup(*tensors, *plan.arguments, **how))
         return
+    _wait(plan.kernel)
     index = tensors[0].device.index
     with torch.cuda.device(index) if index is not None else nullcontext():
         compiled = plan.kernel[plan.grid](*tensors, *plan.arguments, num_warps=plan.warps)

@@ -170,21 +170,18 @@ def weight_of_terms(tile, weight, cols, c, all_weights, HAS_WEIGHT: tl.constexpr
 @triton.jit(do_not_specialize=NUMBERS)
 def softmax_example_forward_kernel(
     x, target, mask, weight, aux, counter, value, dx,
-    n, units, sx_n, sx_c, st_n, ignore, alpha, fp, fn, smooth, factor, one,
+    n, units, sx_n, sx_c, st_n, ignore, alpha, fp, fn, smooth, factor,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
     ALPHA_ONE: tl.constexpr, SMOOTH: tl.constexpr, FOCAL: tl.constexpr, ADJUSTED: tl.constexpr,
     HAS_MASK: tl.constexpr, HAS_WEIGHT: tl.constexpr, MEAN: tl.constexpr, NONE: tl.constexpr,
     VECTOR: tl.constexpr, UNIT: tl.constexpr,
     S: tl.constexpr, N: tl.constexpr, W: tl.constexpr, PROGRAMS: tl.constexpr,
-    GRADIENT: tl.constexpr, AGAIN: tl.constexpr, PAIRED: tl.constexpr, EVEN: tl.constexpr,
-    STAGES: tl.constexpr,
+    GRADIENT: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Rows that fit into one tile; for ce and focal alpha is gamma; factor is power · smooth.
 
     ADJUSTED: the loss of `x − tau · log weight`, as they are read; fp is tau.
     GRADIENT: also writes the gradient, which is right if all rows count and the loss is not scaled.
-    AGAIN: computes h for it a second time, so that registers hold one number per entry, not two.
-    `one` is 1, but the compiler does not know: it would otherwise keep the first h in registers.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     c = units * VECTOR
@@ -200,7 +197,7 @@ def softmax_example_forward_kernel(
     value_sum = tl.zeros([N], tl.float32)
     count_sum = tl.zeros([N], tl.float32)
     norm = reciprocal_or_zero(n.to(tl.float32)) if MEAN else 1.0  # the factor where all rows count
-    for block in tl.range(program, tl.cdiv(n, N), programs, num_stages=STAGES):
+    for block in tl.range(program, tl.cdiv(n, N), programs, num_stages=1):
         rows = block * N + tl.arange(0, N)
         label, wanted = load_rows(target, mask, rows, n, st_n, ignore, HAS_MASK)
         tile = load_tile(x, rows, cols, wanted, c, sx_n, sx_c, VECTOR, UNIT, EVEN, offsets)
@@ -227,7 +224,7 @@ def softmax_example_forward_kernel(
             share = e * spread(r)
             loss, h, of_top = negative_sums(
                 share, cols == spread(top), spread(u), weights, alpha, fp, smooth,
-                LOSS, POWER, DECAY, FRACTIONAL, ALPHA_ONE, SMOOTH, HAS_WEIGHT, PAIRED,
+                LOSS, POWER, DECAY, FRACTIONAL, ALPHA_ONE, SMOOTH, HAS_WEIGHT,
             )  # fmt: skip
             total, summed = sum_row(loss) + more, sum_row(h) * factor + more_h
             if DECAY == PAPER and FRACTIONAL:
@@ -252,12 +249,6 @@ def softmax_example_forward_kernel(
             if LOSS == ENTROPY:
                 h = 0.0
             else:
-                if AGAIN:
-                    share *= one
-                    _loss, h, _top = negative_sums(
-                        share, cols == spread(top), spread(u), weights, alpha, fp, smooth,
-                        LOSS, POWER, DECAY, FRACTIONAL, ALPHA_ONE, SMOOTH, HAS_WEIGHT, PAIRED,
-                    )  # fmt: skip
                 h *= spread(scale * factor)
                 p, _q, other = probabilities(
                     share, cols == spread(top), spread(u), alpha, DECAY, FRACTIONAL, ALPHA_ONE

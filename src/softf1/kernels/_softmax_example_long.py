@@ -194,7 +194,7 @@ def keep_row(aux, row, n, m, log_r, scale, summed, gold, u, top, of_top, FRACTIO
 @triton.jit(do_not_specialize=NUMBERS)
 def softmax_example_long_forward_kernel(
     x, target, mask, weight, aux, counter, value, dx,
-    n, units, sx_n, sx_c, st_n, ignore, alpha, fp, fn, smooth, factor, one,
+    n, units, sx_n, sx_c, st_n, ignore, alpha, fp, fn, smooth, factor,
     LOSS: tl.constexpr, POWER: tl.constexpr, DECAY: tl.constexpr, FRACTIONAL: tl.constexpr,
     ALPHA_ONE: tl.constexpr, SMOOTH: tl.constexpr, FOCAL: tl.constexpr, ADJUSTED: tl.constexpr,
     HAS_MASK: tl.constexpr, HAS_WEIGHT: tl.constexpr, MEAN: tl.constexpr, NONE: tl.constexpr,

@@ -1,7 +1,8 @@
 """The kernels with their derivatives: as operators for torch.compile, directly for everything else.
 
 In eager mode, dispatching an operator takes five times as long as launching the kernels, so an
-autograd function launches them itself.
+autograd function launches them itself. The operators are imported where they are first used, since
+torch may take half a second to register them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from torch.nn import Parameter
 from softf1.kernels._launch import compiling
 from softf1.kernels.batch_level import lay_out_batch
 from softf1.kernels.example_level import lay_out_example
-from softf1.kernels.operators import batch_forward, example_forward
 from softf1.losses._core import HandWritten, first_derivative, refuse_forward_mode
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ def example(
     """Returns the loss of rows x (N, C): a scalar, (N,) for "none", or (2, 1) for "sums"."""
     value: Tensor
     if _wants_operator(x) and reduction != "sums":
+        from softf1.kernels.operators import example_forward
+
         value, _ = example_forward(x, target, mask, weight, *numbers, reduction)
         return value
     kernels = lay_out_example(x, target, mask, weight, numbers, reduction)
@@ -55,6 +57,8 @@ def batch(
     """Returns the batch-level loss of x (N, C): a scalar, (C,) for "none", (2, C) for "sums"."""
     value: Tensor
     if _wants_operator(x) and reduction != "sums":
+        from softf1.kernels.operators import batch_forward
+
         value, _ = batch_forward(x, target, mask, weight, *numbers, reduction, micro)
         return value
     kernels = lay_out_batch(x, target, mask, weight, numbers, reduction, micro=micro)

@@ -176,7 +176,7 @@ def _is_foreseen(shape: Shape, numbers: Numbers, flags: tuple[bool, bool, bool, 
     """
     has_mask, has_weight, mean, none = flags
     weighted = has_mask or (has_weight and numbers.loss == 0)
-    return shape.c <= _launch.LONGEST_READY and not none and not (mean and weighted)
+    return shape.c <= _launch.LONGEST_TILE and not none and not (mean and weighted)
 
 
 def _is_pairable(numbers: Numbers) -> bool:
@@ -201,11 +201,8 @@ def _plan_rows(
     places = (n, c // vector, stride_n // vector, stride_c, *strides, ignore, alpha, fp, fn, smooth)
     layout: tuple[int | bool, ...]
     if gradient:
-        tile, again, stages = _launch.ready_tile(n, c, vector, shape.many)
-        s, rows, w, warps, programs = tile
-        paired = again and _is_pairable(numbers) and s * w >= 64 * warps
-        added = _launch.room_for(programs)
-        layout = (unit, s, rows, w, added, True, again, paired, c == s * w, stages)
+        s, rows, w, warps, programs = _launch.ready_tile(n, c, vector, shape.many)
+        layout = (unit, s, rows, w, _launch.room_for(programs), True, c == s * w)
         kernel = _softmax_example.softmax_example_forward_kernel
     elif len(strides) == 1 and c > _launch.LONGEST_TILE:
         lanes, v, warps, programs = _launch.long_lanes(n, shape.element_size, shape.many)
@@ -218,7 +215,7 @@ def _plan_rows(
         layout = (s, rows, w, _launch.room_for(programs))
         kernel = _sigmoid.sigmoid_example_forward_kernel
         if len(strides) == 1:
-            layout = (unit, *layout, False, False, False, c == s * w, 1)
+            layout = (unit, *layout, False, c == s * w)
             kernel = _softmax_example.softmax_example_forward_kernel
     grid = (programs, 1, 1)
     if len(strides) == 2:
@@ -229,7 +226,7 @@ def _plan_rows(
     constants = (
         *numbers.formula, smooth > 0.0, numbers.focal, numbers.adjusted, *flags, vector, *layout,
     )  # fmt: skip
-    return Plan(kernel, grid, (*places, power * smooth, 1.0), constants, warps)
+    return Plan(kernel, grid, (*places, power * smooth), constants, warps)
 
 
 def _plan_rows_backward(

@@ -29,8 +29,7 @@ from softf1.training.processes import Processes, freeze_unused, make_autocast, u
 from softf1.training.step import Attack, Stepper
 
 if TYPE_CHECKING:
-    from softf1.recipe.sections import TrainSection
-    from softf1.tasks.base import Task
+    from softf1.tasks.base import Batch, Task
     from softf1.training.datasets import Datasets
 
 MICRO_TOKENS = {"cpu": 4096}
@@ -40,6 +39,10 @@ MICRO_TOKENS_ELSEWHERE = 65536
 
 SCRATCH_LR = 1e-3
 """The usual learning rate of an encoder from scratch; `softf1 new` proposes it too."""
+
+
+FREE = ("textcnn",)
+"""Encoders whose replayed steps cost no more with deterministic operations of torch."""
 
 
 class Setup(Protocol):
@@ -192,7 +195,7 @@ def make_stepper(trainer: Setup) -> Stepper:
     kind: Callable[..., Stepper] = Stepper
     if trainer.graphs:
         kind = partial(GraphStepper, widths=trainer.batch_sampler.buckets.tolist())
-    return kind(
+    stepper = kind(
         model,
         task=datasets.task,
         objective=objective,
@@ -204,15 +207,29 @@ def make_stepper(trainer: Setup) -> Stepper:
         scaler=torch.amp.GradScaler(device.type, enabled=trainer.precision == "fp16"),
         attack=Attack(epsilon, relative, train.adversarial_direction) if epsilon else None,
     )
+    if isinstance(stepper, GraphStepper) and stepper.compiling:
+        stepper.rehearse(first_batch(trainer))
+    return stepper
 
 
-def is_deterministic(train: TrainSection, stepper: Stepper) -> bool:
+def first_batch(trainer: Setup) -> Batch:
+    """The first micro-batch of the training."""
+    task, features = trainer.datasets.task, trainer.datasets.features["train"]
+    micro = trainer.batch_sampler.epoch(0)[0][0]
+    return collate_rows(task, features, micro, trainer.datasets.tokenizer)
+
+
+def is_deterministic(recipe: Recipe, stepper: Stepper) -> bool:
     """Whether sums have a fixed order, as on a CPU; by default where that costs no time."""
+    train = recipe.train
     if stepper.device.type == "cpu":
         return True
     if train.compile == "inductor":  # it keeps its own operations
         return False
-    return stepper.repeats if train.deterministic is None else train.deterministic
+    if train.deterministic is not None:
+        return train.deterministic
+    replayed = isinstance(stepper, GraphStepper)
+    return stepper.repeats or (replayed and recipe.encoder.name in FREE)
 
 
 def _make_objective(trainer: Setup, model: nn.Module) -> Objective:
@@ -255,12 +272,9 @@ def find_first_loss(
     autocast: Callable[[], AbstractContextManager[Any]],
 ) -> tuple[Tensor, Tensor]:
     """The loss of the first micro-batch: the value to differentiate and the value to show."""
-    task, features = trainer.datasets.task, trainer.datasets.features["train"]
-    micro = trainer.batch_sampler.epoch(0)[0][0]
-    batch = collate_rows(task, features, micro, trainer.datasets.tokenizer)
-    batch = objective.prepare(batch.to(trainer.processes.device))
+    batch = objective.prepare(first_batch(trainer).to(trainer.processes.device))
     with autocast():
-        logits = task.logits(model(**batch.inputs), batch)
+        logits = trainer.datasets.task.logits(model(**batch.inputs), batch)
     return objective.whole({k: v.float() for k, v in logits.items()}, batch.targets)
 
 

@@ -65,9 +65,11 @@ class FusedLayers:
         self.parts: list[Part] = []
         # Gradient checkpointing runs layers again in the backward pass, when nothing is fused.
         again = any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
-        for module in () if again else model.modules():
-            kind = find_kind(module)
-            if kind is not None:
+        kinds = {} if again else {module: find_kind(module) for module in model.modules()}
+        for module, kind in kinds.items():
+            # The mask of an encoder is ours only where all attention that reads it is.
+            ours = kind is not Encoder or all(kinds[one] is Attention for one in attends(module))
+            if kind is not None and ours:
                 self.parts.append(kind(self, module))
         embeddings = (module for module in model.modules() if type(module) is nn.Embedding)
         self.embedded = {one.embedding_dim for one in embeddings if one.weight.requires_grad}
@@ -78,7 +80,7 @@ class FusedLayers:
         """Whether all attention of the encoder runs fused in training steps."""
         return any(type(part) is Encoder for part in self.parts)
 
-    def compile_ahead(self, widths: Iterable[int], device: torch.device) -> None:
+    def compile_ahead(self, widths: Iterable[int], device: torch.device) -> bool:
         """Compiles the kernels of training steps all at once, instead of each at its first call.
 
         One part of each size runs forward and backward on tensors without data.
@@ -86,17 +88,21 @@ class FusedLayers:
         Args:
             widths: The widths of batches, in ids.
             device: The GPU.
+
+        Returns:
+            Whether there is something to compile; threads work on it from now on.
         """
         parts = list({part.sizes: part for part in self.parts if part.trains}.values())
         # Widths with the same tile share kernels; large tiles come first, as they take longest.
         tiles = {attention_tile(width, 1)[0]: width for width in widths}
-        with compiling(device):
-            for size in self.embedded:
-                ids = torch.empty(REHEARSED, dtype=torch.int64, device=NOWHERE)
-                embedding_gradient(blank(REHEARSED, size, dtype=torch.float32), ids, 1, None)
+        with compiling(device) as jobs:
             for _, width in sorted(tiles.items(), reverse=True) if parts else ():
                 for both in (True, False):  # the last norm's half precision is never read
                     self._rehearse(parts, width, both=both)
+            for size in self.embedded:
+                ids = torch.empty(REHEARSED, dtype=torch.int64, device=NOWHERE)
+                embedding_gradient(blank(REHEARSED, size, dtype=torch.float32), ids, 1, None)
+        return bool(jobs)
 
     def _rehearse(self, parts: Sequence[Part], width: int, *, both: bool) -> None:
         vectors = [[blank(*one.shape, dtype=one.dtype) for one in part.vectors] for part in parts]
@@ -451,8 +457,8 @@ def is_encoder(module: Any) -> bool:
         or not uses_sdpa(module)
     ):
         return False
-    attentions = [one for one in module.modules() if hasattr(one, "query")]
-    if not attentions or not all(passes(is_self_attention, one) for one in attentions):
+    attentions = attends(module)
+    if not attentions:
         return False
     ids = torch.tensor([[1, 2, 1], [2, 1, 0]], device=attentions[0].query.weight.device)
     mask = torch.tensor([[1, 1, 1], [1, 1, 0]], device=ids.device)
@@ -463,6 +469,11 @@ def is_encoder(module: Any) -> bool:
         for one, other in zip(plain, laid_out, strict=True)
         if isinstance(one, Tensor)
     )
+
+
+def attends(module: nn.Module) -> list[Any]:
+    """The attention of the layers inside."""
+    return [one for one in module.modules() if hasattr(one, "query")]
 
 
 def lay_out_mask(mask: Tensor) -> Tensor:

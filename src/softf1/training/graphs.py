@@ -12,7 +12,9 @@ of an encoder layer are fused (`softf1.training.fusing`).
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -39,6 +41,35 @@ AHEAD = True
 it off to compare."""
 
 
+@cache
+def wake_triton(device: torch.device) -> Future[None] | None:
+    """Starts what Triton does once in a process, in a thread that compiles a small kernel.
+
+    It imports modules, hashes its own files and builds a library in C: a second or more, in which
+    data and model are loaded.
+
+    Returns:
+        The end of it, or None if there is nothing to wake.
+    """
+    if not (FUSE and AHEAD and device.type == "cuda"):
+        return None
+    pool = ThreadPoolExecutor(1)
+    try:
+        return pool.submit(_compile_one, device)
+    finally:
+        pool.shutdown(wait=False)
+
+
+def _compile_one(device: torch.device) -> None:
+    from softf1.kernels._encoder import sum_parts  # Triton is not everywhere
+    from softf1.kernels._launch import INTERPRETED, start
+
+    blank = torch.empty(64, device="meta")
+    with torch.cuda.device(device):
+        if not INTERPRETED:
+            start(sum_parts, (1,), blank, blank, blank, 2, 64, 64, R=64, W=32)
+
+
 @dataclass(frozen=True)
 class Captured:
     """A CUDA graph and the batch it reads from."""
@@ -58,7 +89,10 @@ class GraphStepper(Stepper):
     Attributes:
         seconds: Time spent on capturing.
         repeats: Whether deterministic operations cost no time: fused layers have their own.
+        compiling: Whether kernels are being compiled, in threads, when the stepper is new.
     """
+
+    compiling = False
 
     def __init__(self, *args: Any, widths: Iterable[int] = (), **options: Any) -> None:
         super().__init__(*args, **options)
@@ -78,7 +112,19 @@ class GraphStepper(Stepper):
             self.run = layers = FusedLayers(self.model, self.run, half or torch.float32)
             self.repeats = layers.whole and half is not None
             if AHEAD:
-                layers.compile_ahead(widths, self.device)
+                if (awake := wake_triton(self.device)) is not None:
+                    awake.exception()  # the kernels of this training would raise it again
+                self.compiling = layers.compile_ahead(widths, self.device)
+
+    def rehearse(self, batch: Batch) -> None:
+        """Computes the loss of a batch, so that its kernels are compiled beside those of layers."""
+        batch, training = batch.to(self.device), self.model.training
+        self.model.eval()  # without dropout, the random generator stays as it is
+        with torch.no_grad():
+            logits = self.forward(batch)
+        self.model.train(training)
+        leaves = {key: value.detach().requires_grad_() for key, value in logits.items()}
+        self.objective.whole(leaves, batch.targets)
 
     def step(self, batches: Sequence[Batch]) -> None:
         """Replays, captures or runs the step, depending on how often its shape was seen."""

@@ -30,6 +30,7 @@ from softf1.training.build import (
 from softf1.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from softf1.training.datasets import Datasets, load_datasets
 from softf1.training.evaluation import Evaluated, predict_logits, read_score
+from softf1.training.graphs import wake_triton
 from softf1.training.objective import count_steps, rate_factor, set_rate
 from softf1.training.processes import (
     Processes,
@@ -138,7 +139,7 @@ class Trainer:
         self.steps_per_epoch = len(self.batch_sampler.epoch(0))
         self.steps = count_steps(train, self.steps_per_epoch)
         self.stepper = make_stepper(self)
-        self.deterministic = is_deterministic(train, self.stepper)
+        self.deterministic = is_deterministic(recipe, self.stepper)
         self.eval_every = max(1, round(train.eval_every * self.steps_per_epoch))
         self.log_every = max(LEAST, self.steps // LINES)
         self.state = TrainState()
@@ -431,6 +432,7 @@ def make_trainer(
     load: Callable[[Recipe], Datasets] = load_datasets,
 ) -> tuple[Trainer, list[str]]:
     """Loads the datasets and makes the trainer; also returns what `auto` chose, and notes."""
+    wake_triton(processes.device)
     with quiet_transformers(recipe.encoder.name):
         recipe, datasets, chosen = resolve_auto(recipe, load(recipe))
         trainer = Trainer(recipe=recipe, folder=folder, datasets=datasets, processes=processes)
