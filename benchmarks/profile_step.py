@@ -18,10 +18,11 @@ The loss, forward and backward, is profiled on its own from the logits of the sa
 captured step no mark tells it from the rest. `--out` adds a line for each kernel that is shown.
 
 `--warm-up` prints the seconds of everything before: imports, the start of CUDA, reading, the model,
-finding the parts to fuse, compiling, each round through the batches beyond the time of a replayed
-one, and capturing, which is part of the third. Triton starts with an empty cache. Then a line for
-each kernel: its seconds and when they began; in threads they add up to more than the clock's.
-`--out` adds the lines before those.
+finding the parts to fuse, finding the kernels they need, a loss while threads compile them, each
+round through the batches beyond the time of a replayed one, and capturing, which is part of the
+third. Triton starts with an empty cache, in a thread, while data are read. Then a line for each
+kernel: its seconds and when they began; in threads they add up to more than the clock's. `--out`
+adds the lines before those.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ import csv
 import os
 import tempfile
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import numpy as np
 import tokenizers
@@ -53,6 +55,7 @@ from softf1.training import graphs
 from softf1.training.batching import collate_rows
 from softf1.training.build import quiet_transformers
 from softf1.training.datasets import load_datasets
+from softf1.training.graphs import GraphStepper, wake_triton
 from softf1.training.processes import Processes, deterministic
 from softf1.training.trainer import Trainer
 from training import describe_machine, make_recipe, random_base
@@ -146,35 +149,33 @@ def profile_warm_up(options: argparse.Namespace, imports: float) -> None:
     write(options, rows, device)
 
 
-FUSING = ("parts to fuse", "kernels compiled ahead")
+FUSING = ("parts to fuse", "their kernels", "a loss, beside the compiler")
 
 
 @contextmanager
 def watch_fusing(seconds: dict[str, float]) -> Iterator[None]:
-    """Notes how long it takes to find the parts to fuse, and to compile their kernels."""
+    """Notes the seconds of the methods that find what to fuse and to compile."""
     if not graphs.FUSE:
         yield
         return
     from softf1.training.fusing import FusedLayers
 
-    methods = dict(zip(FUSING, ("__init__", "compile_ahead"), strict=True))
-    own = {name: getattr(FusedLayers, method) for name, method in methods.items()}
-
-    def timed(name: str) -> Callable[..., None]:
-        def call(*args: object) -> None:
+    def timed(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: object) -> Any:
             start = time.perf_counter()
-            own[name](*args)
-            seconds[name] = time.perf_counter() - start
+            try:
+                return own(*args)
+            finally:
+                seconds[name] = time.perf_counter() - start
 
         return call
 
-    for name, method in methods.items():
-        setattr(FusedLayers, method, timed(name))
-    try:
+    homes = (FusedLayers, "__init__"), (FusedLayers, "compile_ahead"), (GraphStepper, "rehearse")
+    with ExitStack() as stack:
+        for name, (home, method) in zip(FUSING, homes, strict=True):
+            own = timed(name, getattr(home, method))
+            stack.enter_context(mock.patch.object(home, method, own))
         yield
-    finally:
-        for name, method in methods.items():
-            setattr(FusedLayers, method, own[name])
 
 
 @contextmanager
@@ -251,6 +252,7 @@ def make_trainer(options: argparse.Namespace, folder: Path) -> Trainer:
     given = argparse.Namespace(data=folder, sentences=0, epochs=WARM_UPS)
     processes = Processes(folder=folder)
     processes.device = torch.device(options.device)
+    wake_triton(processes.device)
     with quiet_transformers():
         encoder = random_base(folder, make_tokenizer(folder), vocab_size=EMBEDDINGS, **sizes)
         recipe = with_values(

@@ -19,10 +19,19 @@ enough.
 
     python benchmarks/same_seed.py --repeat work [--only GRID …] [--runs 3] [--steps 200]
 
-Trains each grid again and again from one seed with `train.deterministic = true`, all runs side by
-side, and as often without it, and counts the runs whose saved model has the bytes of the first.
-Prints the seconds of both. Values may follow a grid's name, as in
-`conll03-tagger:encoder.name=bilstm,train.lr=0.001`. Writes results/same-seed-deterministic.csv.
+Trains each grid of corpora.toml or leads.toml again and again from one seed with
+`train.deterministic = true` and as often with false, and counts the runs whose saved model has the
+bytes of the first. The first run with true has the GPU for itself, the others run side by side.
+Prints the seconds of both, without the first run. Values may follow a grid's name, as in
+`conll03-tagger:encoder.name=bilstm,train.lr=0.001`; `encoder.name=bert-base` and `=deberta` are
+random weights, of BERT-base size and as DeBERTa-v2 of MiniLM's. Writes
+results/same-seed-deterministic.csv.
+
+    python benchmarks/same_seed.py --cost work --only GRID … [--runs 4] [--steps 0]
+
+What `train.deterministic` costs: trains each grid by turns with true and false, in one process and
+alone on the GPU, and prints the median seconds of both without those of the first turn. `--steps 0`
+trains all epochs of the grid. Writes results/deterministic-cost.csv.
 """
 
 from __future__ import annotations
@@ -34,13 +43,15 @@ import tempfile
 from collections import defaultdict
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import torch
-from corpora import RUNS, is_there, make_recipe, read_csv, read_grids, write_csv
+from beyond import read_all, read_plan
+from corpora import HERE, RUNS, is_there, make_recipe, read_csv, read_grids, write_csv
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -51,9 +62,13 @@ from softf1.experiments.workers import Pool
 from softf1.recipe import describe_recipe, with_values
 from softf1.recipe.loading import parse_override
 from softf1.training.datasets import load_datasets
+from softf1.training.run import train_run
+from training import RANDOM, random_base
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from softf1.recipe import Recipe
 
 RESULTS = Path(__file__).parent / "results" / "same-seed.csv"
 COLUMNS = ("grid", "runs", "same", "mean_gap", "largest_gap", "batch_size", "longest_row", "ids")
@@ -62,6 +77,8 @@ REPEATED_COLUMNS = (
     "grid", "steps", "ids", "runs", "same", "same_without", "seconds", "seconds_without", "device",
     "torch", "date",
 )  # fmt: skip
+COST = RESULTS.with_name("deterministic-cost.csv")
+COST_COLUMNS = ("grid", "steps", "runs", "seconds", "seconds_without", "device", "torch", "date")
 EQUAL = 1e-5
 """The older table has five digits."""
 
@@ -75,10 +92,14 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", choices=["cpu", "cuda"])
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--repeat", type=Path, help="the folder of corpora_data.py")
+    parser.add_argument("--cost", type=Path, help="the same folder")
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--output", type=Path, default=REPEATED)
+    parser.add_argument("--output", type=Path)
     options = parser.parse_args()
+    if options.cost:
+        measure_cost(options)
+        return
     if options.repeat:
         repeat(options)
         return
@@ -96,14 +117,14 @@ def main() -> None:
             continue
         line = {"grid": name, "runs": len(gaps), "same": sum(gap <= EQUAL for gap in gaps)}
         line |= {"mean_gap": f"{100 * fmean(gaps):.2f}", "largest_gap": f"{100 * max(gaps):.2f}"}
-        lines.append(line | measure_step(grids[name], options.work))
+        lines.append(line | measure_step(make_recipe(grids[name], options.work)))
         print(*lines[-1].values(), sep="\t", flush=True)
     write_csv(RESULTS, COLUMNS, lines)
 
 
 def repeat(options: argparse.Namespace) -> None:
     """Train grids again and again, with and without fixed order, and compare the saved models."""
-    grids = read_grids()
+    grids = read_all(read_plan(HERE / "leads.toml"))
     names = [
         name
         for name in options.only or grids
@@ -111,40 +132,70 @@ def repeat(options: argparse.Namespace) -> None:
     ]
     jobs: dict[str, tuple[str, bool]] = {}
     wanted: list[Job] = []
+    ids: dict[str, int] = {}
+    prints, seconds = defaultdict(list), defaultdict(list)
+    versions: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
+            grid, values = split(name)
+            recipe = make_recipe(grids[grid], options.repeat)
+            if values.get("encoder.name") in RANDOM:
+                which = recipe.encoder.name, values["encoder.name"]
+                values["encoder.name"] = random_base(Path(folder), *which)
+            ids[name] = measure_step(with_values(recipe, values))["ids"]
             for number in range(2 * options.runs):
-                fixed = number < options.runs
-                grid, values = split(name)
-                values |= {"train.deterministic": fixed, "train.max_steps": options.steps}
-                recipe = with_values(make_recipe(grids[grid], options.repeat), values)
+                fixed = number % 2 == 0
+                own = {"train.deterministic": fixed, "train.max_steps": options.steps}
                 key = f"{names.index(name)}.{number}"
                 jobs[key] = (name, fixed)
-                wanted.append(Job(id=key, recipe=describe_recipe(recipe), folder=f"{folder}/{key}"))
-        prints, seconds = defaultdict(list), defaultdict(list)
-        versions: dict[str, Any] = {}
-        workers = min(15, 2 * options.runs)
-        with closing(Pool(workers, logs=Path(folder) / "logs")) as pool:
-            for done in pool(wanted):
-                if done.result is None:
-                    print(f"{done.id}: {done.error}", flush=True)
-                    continue
-                prints[jobs[done.id]].append(fingerprint(Path(folder) / done.id))
-                seconds[jobs[done.id]].append(done.result["seconds"]["train"])
-                versions = {"device": done.result["device"], "torch": torch.__version__}
-                versions["date"] = f"{datetime.now(UTC):%Y-%m-%d}"
-                shutil.rmtree(Path(folder) / done.id)
+                described = describe_recipe(with_values(recipe, values | own))
+                wanted.append(Job(id=key, recipe=described, folder=f"{folder}/{key}"))
+        first = wanted[:: 2 * options.runs]
+        rest = [job for job in wanted if job not in first]
+        for some, workers in ((first, 1), (rest, min(15, len(rest)))):
+            with closing(Pool(workers, logs=Path(folder) / "logs")) as pool:
+                for done in pool(some):
+                    if done.result is None:
+                        print(f"{jobs[done.id]}: {done.error}", flush=True)
+                        continue
+                    prints[jobs[done.id]].append(fingerprint(Path(folder) / done.id))
+                    if some is rest:
+                        seconds[jobs[done.id]].append(done.result["seconds"]["train"])
+                    versions = {"device": done.result["device"], "torch": torch.__version__}
+                    versions["date"] = f"{datetime.now(UTC):%Y-%m-%d}"
+                    shutil.rmtree(Path(folder) / done.id)
     lines = []
     for name in names:
         own, usual = prints[name, True], prints[name, False]
-        line = {"grid": name, "steps": options.steps, "runs": len(own)}
-        line |= {"ids": measure_step(grids[split(name)[0]], options.repeat)["ids"]}
+        line = {"grid": name, "steps": options.steps, "ids": ids[name], "runs": len(own)}
         line |= {"same": own.count(own[0]), "same_without": usual.count(usual[0])}
         line |= {"seconds": median(seconds[name, True])}
         line |= {"seconds_without": median(seconds[name, False])}
         lines.append(line | versions)
         print(lines[-1], flush=True)
-    write_csv(options.output, REPEATED_COLUMNS, lines)
+    write_csv(options.output or REPEATED, REPEATED_COLUMNS, lines)
+
+
+def measure_cost(options: argparse.Namespace) -> None:
+    """Train grids by turns with fixed order and without, and compare the seconds."""
+    grids, lines = read_all(read_plan(HERE / "leads.toml")), []
+    for name in options.only:
+        grid, values = split(name)
+        recipe = with_values(make_recipe(grids[grid], options.cost), values)
+        seconds = defaultdict(list)
+        with tempfile.TemporaryDirectory() as folder:
+            for number, fixed in product(range(options.runs), (True, False)):
+                own = {"train.deterministic": fixed, "train.max_steps": options.steps}
+                run = f"{folder}/{number}-{fixed}"
+                result = train_run(with_values(recipe, own), run, quiet=True)
+                if number:  # the first turn compiles and captures
+                    seconds[fixed].append(result["seconds"]["train"])
+        line = {"grid": name, "steps": result["steps"], "runs": options.runs - 1}
+        line |= {"seconds": median(seconds[True]), "seconds_without": median(seconds[False])}
+        line |= {"device": result["device"], "torch": torch.__version__}
+        lines.append(line | {"date": f"{datetime.now(UTC):%Y-%m-%d}"})
+        print(lines[-1], flush=True)
+    write_csv(options.output or COST, COST_COLUMNS, lines)
 
 
 def split(name: str) -> tuple[str, dict[str, Any]]:
@@ -180,9 +231,8 @@ def list_gaps(
     return found
 
 
-def measure_step(grid: dict[str, Any], work: Path) -> dict[str, int]:
-    """The padded ids of the largest step of a grid."""
-    recipe = make_recipe(grid, work)
+def measure_step(recipe: Recipe) -> dict[str, int]:
+    """The padded ids of the largest step of a recipe."""
     longest = int(load_datasets(recipe).features["train"]["length"].max())
     size = recipe.train.batch_size
     return {"batch_size": size, "longest_row": longest, "ids": size * longest}

@@ -1,7 +1,7 @@
 """Fine-tuning a tagger: sentences a second of softf1 and of the transformers Trainer.
 
     python benchmarks/training.py                            # corpus and encoder of ../shared
-    python benchmarks/training.py --encoder bert-base        # that size, random weights
+    python benchmarks/training.py --encoder bert-base        # that size, random weights; or deberta
     python benchmarks/training.py --sentences 640 --cases softf1,trainer   # on a CPU
 
 All train on the same sentences, epochs, batch size (32), precision (bf16 on a GPU), learning rate,
@@ -10,7 +10,8 @@ median of `WINDOWS` equal windows of steps of the epochs after it. `warmup_secon
 first epoch took more than a later one, compiling and capturing; `break_even` is the number of
 sentences after which that is earned back against the Trainer. `waiting` is the share of a step in
 which the loop waits for the next batch. `softf1-unfused` is softf1 with the encoder layers of
-transformers instead of fused ones, `softf1-any-order` softf1 with `train.deterministic = false`.
+transformers instead of fused ones, `softf1-any-order` softf1 with `train.deterministic = false`,
+`softf1-deterministic` with true.
 Then all predict the dev file and score it, the Trainer with seqeval if it is there. Without the
 data folder it says so and ends.
 
@@ -65,9 +66,24 @@ WAYS: dict[str, dict[str, Any]] = {
     "softf1-eager": {"train.compile": "off"},
     "softf1-inductor": {"train.compile": "inductor"},
     "softf1-any-order": {"train.deterministic": False},
+    "softf1-deterministic": {"train.deterministic": True},
     "softf1-adversarial": {"train.adversarial": 0.5},
     "softf1-consistency": {"train.consistency": 1.0},
     "softf1-both": {"train.adversarial": 0.5, "train.consistency": 1.0},
+}
+DEBERTA = {
+    "hidden_size": 384,
+    "num_hidden_layers": 6,
+    "intermediate_size": 1536,
+    "relative_attention": True,
+    "pos_att_type": ["p2c", "c2p"],
+    "position_buckets": 256,
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+}
+RANDOM: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert-base": ("Bert", {}),
+    "deberta": ("DebertaV2", DEBERTA),
 }
 COMPILED = ("trainer-compiled", "compile-loop")
 CASES = (*WAYS, "trainer", "trainer-grouped", *COMPILED)
@@ -82,18 +98,20 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        encoder = (
-            random_base(folder, options.tokenizer)
-            if options.encoder == "bert-base"
-            else options.encoder
-        )
+        encoder = options.encoder
+        if encoder in RANDOM:
+            encoder = random_base(folder, options.tokenizer, encoder)
         recipe = make_recipe(options, encoder, folder)
         with quiet_transformers():
             datasets = load_datasets(recipe)
         rows: list[dict[str, Any]] = []
         for case in options.cases.split(","):
             measure = choose_measure(case, options)
-            row = {"case": case, "encoder": options.encoder_name or Path(str(options.encoder)).name}
+            row = {
+                "case": case,
+                "seed": options.seed,
+                "encoder": options.encoder_name or Path(str(options.encoder)).name,
+            }
             row |= measure(case, recipe, datasets, folder / case, device)
             rows.append(row)
             print(json.dumps(row), flush=True)
@@ -112,6 +130,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--tokenizer", default=str(shared / "encoders" / "en-minilm-l6"))
     parser.add_argument("--sentences", type=int, default=0, help="of the training file; 0 is all")
     parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cases", default="softf1,softf1-eager,trainer,trainer-grouped")
     parser.add_argument("--pad", type=int, default=64, help="multiple of ids, where compiled")
     parser.add_argument("--compile-mode", default="default", help="of torch.compile")
@@ -134,12 +153,13 @@ def choose_measure(case: str, options: argparse.Namespace) -> Callable[..., dict
     return partial(measure, pad=options.pad, mode=options.compile_mode)
 
 
-def random_base(folder: Path, tokenizer: str, **sizes: int) -> str:
-    """An encoder of BERT-base size, or others, with random weights and the tokenizer of another."""
-    path = folder / "bert-base"
+def random_base(folder: Path, tokenizer: str, kind: str = "bert-base", **sizes: int) -> str:
+    """An encoder with random weights and the tokenizer of another."""
+    path, (family, own) = folder / kind, RANDOM[kind]
+    model = getattr(transformers, f"{family}Model")
     known = transformers.AutoTokenizer.from_pretrained(tokenizer)
-    config = transformers.BertConfig(**({"vocab_size": len(known)} | sizes))
-    transformers.BertModel(config).save_pretrained(path)
+    config = model.config_class(**({"vocab_size": len(known)} | own | sizes))
+    model(config).save_pretrained(path)
     known.save_pretrained(path)
     return str(path)
 
@@ -164,6 +184,7 @@ def make_recipe(options: argparse.Namespace, encoder: str, folder: Path) -> Any:
                 "lr": RATE,
                 "eval_every": float(options.epochs),
                 "checkpoint_seconds": 1e9,
+                "seed": getattr(options, "seed", 0),
             },
         }
     )
@@ -261,6 +282,7 @@ def measure_trainer(
         train_sampling_strategy="group_by_length" if grouped else "random",
         save_strategy="no",
         report_to=[],
+        seed=recipe.train.seed,
         disable_tqdm=True,
         logging_strategy="no",
     )
