@@ -2,6 +2,7 @@
 
 import importlib.util
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
@@ -188,6 +189,35 @@ def test_the_positive_class_is_the_rarer_one_or_the_one_named_1(names, positive)
     assert fitted.loaded_.task.positive_label == positive
     assert fitted.result_["headline"] == "f1"
     assert set(fitted.predict(TEXTS)) <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "positive"),
+    [(("rare", "often"), "often", "often"), ((1, 0), 0, "0"), ((1.0, 0.0), 0, "0.0")],
+    ids=str,
+)
+def test_the_positive_class_can_be_given(names, given, positive):
+    labels = [names[0]] * 4 + [names[1]] * 8
+    fitted = SoftF1Classifier(**{**QUICK, "epochs": 1}, pos_label=given).fit(TEXTS, labels)
+    assert fitted.loaded_.task.positive_label == positive
+    assert fitted.result_["headline"] == "f1"
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["a", "b"] * 6, "wanted pos_label among ['a', 'b'], got 'c'"),
+        (["a", "b", "c"] * 4, "pos_label is for two classes, got 3"),
+        (
+            np.eye(2, dtype=int)[[0, 1] * 6],
+            "pos_label is for two classes, got several labels a text",
+        ),
+    ],
+    ids=["unknown", "three", "several labels a text"],
+)
+def test_a_positive_class_that_cannot_be_is_an_error(labels, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        SoftF1Classifier(**QUICK, pos_label="c").fit(TEXTS, labels)
 
 
 def test_the_positive_class_is_the_rarer_one_of_all_texts():

@@ -72,8 +72,9 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         dev_share: The share of the data that is put aside.
         tune: Whether `predict` decides by thresholds or biases tuned on that share.
         metric: The score that chooses the epoch: `f1`, `macro_f1`, `accuracy`,
-            `subset_accuracy`; by default macro F1, of two classes the F1 of the one named 1, true,
-            yes or the like, or else of the rarer one.
+            `subset_accuracy`; by default macro F1, of two classes the F1 of the positive one.
+        pos_label: The positive one of two classes; by default the one named 1, true, yes or the
+            like, or else the rarer one.
         adversarial: Size of an adversarial step on the word embeddings, relative to their scale:
             a recipe's `train.adversarial_relative`, since `encoder` may be of any scale. (The
             absolute size, `adversarial` of the Trainer and of Lightning, is
@@ -117,6 +118,7 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         dev_share: float = 0.1,
         tune: bool = False,
         metric: str | None = None,
+        pos_label: Any = None,
         adversarial: float | None = None,
         consistency: float | None = None,
         lora: int | dict[str, Any] | None = None,
@@ -136,6 +138,7 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         self.dev_share = dev_share
         self.tune = tune
         self.metric = metric
+        self.pos_label = pos_label
         self.adversarial = adversarial
         self.consistency = consistency
         self.lora = lora
@@ -152,7 +155,8 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         data = split_dev(examples, labels, share=self.dev_share, seed=seed)
         self.encoder_ = choose_encoder(examples) if self.encoder == AUTO else self.encoder
-        task: Any = make_task(examples[0].task, multi_label=self.multi_label_)
+        known = {"multi_label": self.multi_label_, "positive": self._read_positive()}
+        task: Any = make_task(examples[0].task, **known)
         # Of all texts: in what is left without dev, another label may be the rarer one.
         recipe = self._recipe(task.kind, seed, positive=task.choose_positive(examples).positive)
         check_recipe(recipe)
@@ -224,6 +228,18 @@ class SoftF1Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         if len(self.classes_) < 2:
             raise ValueError(f"wanted 2 classes or more, got only one class, {self.classes_}")
         return [(str(label),) for label in given.ravel()]
+
+    def _read_positive(self) -> str | None:
+        """The name of the positive class, if it is given."""
+        if self.pos_label is None:
+            return None
+        classes = [] if self.multi_label_ else self.classes_.tolist()
+        if len(classes) != 2:
+            got = "several labels a text" if self.multi_label_ else len(classes)
+            raise ValueError(f"pos_label is for two classes, got {got}")
+        if self.pos_label not in classes:
+            raise ValueError(f"wanted pos_label among {classes}, got {self.pos_label!r}")
+        return str(self.classes_[classes.index(self.pos_label)])
 
     def _recipe(self, kind: str, seed: int, *, positive: str | None = None) -> Recipe:
         for key, own in (("name", "encoder"), ("lora", "lora")):
