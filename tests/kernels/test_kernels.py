@@ -1125,8 +1125,23 @@ def test_operators_of_a_compiled_loss(name, options, mode):
     torch._dynamo.reset()
     loss = make_loss(name, backend="triton", **options).to(DEVICE)
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
-    for n in (9, 12, 7):
-        logits, target, _ = inputs(mode, n, 5, seed=n)
+    check_compiled(compiled, name, options, mode, shapes=((9, 5), (12, 5), (7, 5)))
+
+
+@every_mode
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it compiles
+@pytest.mark.parametrize("over", ["example", "batch"])
+def test_a_compiled_loss_takes_any_number_of_rows_and_classes(over, mode):
+    torch._dynamo.reset()
+    loss = make_loss("dsc", over=over, backend="triton")
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager", dynamic=True)
+    check_compiled(compiled, "dsc", {"over": over}, mode, shapes=((9, 5), (12, 5), (12, 6)))
+
+
+def check_compiled(compiled, name, options, mode, shapes):
+    """A compiled loss has the gradient of the PyTorch form at each shape."""
+    for n, c in shapes:
+        logits, target, _ = inputs(mode, n, c, seed=n)
         x = logits.clone().requires_grad_()
         (3 * compiled(x, target)).backward()
         expected = compare(name, options, logits, target, gradient_of=torch.tensor(3.0))

@@ -772,11 +772,57 @@ start(gelu_forward, (1,), ones, ones, 64, 2048)
 start(sum_parts, (1,), ones, ones, ones, 2, 64, 64, R=64, W=32)
 print(sorted(compiled), sorted(Driver.loaded), devices)
 with compiling(gpu):
-    start(sum_parts, (1,), blank, blank, blank, 2, 64, 64, R=3, W=32)
+    for rows in (3, 16):
+        start(sum_parts, (1,), blank, blank, blank, 2, 64, 64, R=rows, W=32)
+start(sum_parts, (1,), ones, ones, ones, 2, 64, 64, R=16, W=32)
 try:
-    start(sum_parts, (1,), ones, ones, ones, 2, 64, 64, R=64, W=32)
+    start(sum_parts, (1,), ones, ones, ones, 2, 64, 64, R=3, W=32)
 except triton.CompilationError:
     print("no power of two")
+"""
+
+FINISHES = """
+from softf1.kernels._launch import finish
+
+with compiling(gpu):
+    start(gelu_forward, (1,), blank, blank, 64, 2048)
+    start(sum_parts, (1,), blank, blank, blank, 2, 64, 64, R=64, W=32)
+finish()
+print(sorted(Driver.loaded))
+threads = [
+    threading.Thread(target=start, args=(gelu_forward, (1,), ones, ones, 64, 2048))
+    for _ in range(8)
+]
+with compiling(gpu):
+    start(gelu_forward, (1,), blank, blank, 64, 1024)
+for one in threads:
+    one.start()
+for one in threads:
+    one.join()
+print(len(compiled))
+"""
+
+NO_THREADS = """
+from softf1.kernels import _launch
+
+class Pool:
+    def submit(self, *_):
+        raise RuntimeError("can't start new thread")
+    def shutdown(self, wait):
+        pass
+
+def refuse(_):
+    raise RuntimeError("no such device")
+
+torch.cuda.set_device = refuse
+with compiling(gpu):
+    start(gelu_forward, (1,), blank, blank, 64, 2048)
+start(gelu_forward, (1,), ones, ones, 64, 2048)
+_launch.ThreadPoolExecutor = lambda _: Pool()
+with compiling(gpu):
+    start(sum_parts, (1,), blank, blank, blank, 2, 64, 64, R=64, W=32)
+start(sum_parts, (1,), ones, ones, ones, 2, 64, 64, R=64, W=32)
+print(Driver.loaded)
 """
 
 WAKES = """
@@ -799,6 +845,7 @@ def say(script, tmp_path):
         capture_output=True,
         text=True,
         check=True,
+        timeout=120,
     )
     return done.stdout.splitlines()
 
@@ -809,6 +856,18 @@ def test_kernels_are_compiled_and_loaded_in_threads(tmp_path):
     loaded = [(name, False) for name in names]
     said = ["2 []", f"{names} {loaded} {{3}}", "no power of two"]
     assert say(COMPILES, tmp_path) == said
+
+
+@pytest.mark.slow
+def test_kernels_can_be_waited_for(tmp_path):
+    loaded = [(name, False) for name in ("gelu_forward", "sum_parts")]
+    assert say(FINISHES, tmp_path) == [str(loaded), "3"]
+
+
+@pytest.mark.slow
+def test_without_threads_a_kernel_is_compiled_where_it_is_launched(tmp_path):
+    loaded = [(name, True) for name in ("gelu_forward", "sum_parts")]
+    assert say(NO_THREADS, tmp_path) == [str(loaded)]
 
 
 @pytest.mark.slow

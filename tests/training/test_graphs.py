@@ -17,9 +17,10 @@ from softf1.training.build import make_model
 from softf1.training.datasets import load_datasets
 from softf1.training.graphs import Captured, GraphStepper, copy_batch, shapes_of
 from softf1.training.objective import make_objective, make_optimizer, parameter_groups, set_rate
-from softf1.training.processes import make_autocast
+from softf1.training.processes import Processes, make_autocast
 from softf1.training.run import train_run
 from softf1.training.step import LOSS, RUN, SKIPPED, STEPS, Attack, Stepper
+from softf1.training.trainer import Trainer
 from tests.training.test_run import CASES, case
 from tests.training.toys import make_data, make_recipe, read_files, read_metrics
 
@@ -163,6 +164,27 @@ def test_a_rehearsal_computes_the_loss_and_changes_no_step(name, hardened, bert,
     assert stepper.model.training
     assert all(parameter.grad is None for parameter in stepper.parameters)
     assert take(stepper, batches) == plain
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # torch's own
+@pytest.mark.usefixtures("on_the_cpu")
+@pytest.mark.parametrize(
+    ("compiling", "way", "rehearsed"),
+    [(True, "auto", True), (False, "auto", False), (True, "inductor", False)],
+)
+def test_the_first_batch_is_rehearsed_while_kernels_are_compiled(
+    compiling, way, rehearsed, toy, monkeypatch, tmp_path
+):
+    recipe, datasets = toy
+    recipe = with_values(recipe, {"train.compile": way})
+    seen = []
+    monkeypatch.setattr(GraphStepper, "compiling", compiling)
+    monkeypatch.setattr(GraphStepper, "rehearse", lambda _, batch: seen.append(batch.items))
+    monkeypatch.setattr("softf1.training.trainer.uses_graphs", lambda _: True)
+    how = {"folder": tmp_path, "datasets": datasets, "processes": Processes()}
+    trainer = Trainer(recipe=recipe, **how)
+    wanted = [trainer.batch_sampler.epoch(0)[0][0].items] if rehearsed else []
+    assert [items.tolist() for items in seen] == [list(items) for items in wanted]
 
 
 @pytest.mark.usefixtures("on_the_cpu")
@@ -366,7 +388,7 @@ from softf1.kernels import autograd
 from softf1.training import run
 from softf1.training.graphs import wake_triton
 from softf1.training.step import Stepper
-from tests.training.test_run import CASES, case
+from tests.training.test_run import case
 
 slow = []
 

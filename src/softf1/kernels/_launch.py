@@ -13,10 +13,11 @@ without data (device "meta") is compiled but not run; its first launch waits unt
 from __future__ import annotations
 
 import os
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache, reduce
 from operator import or_
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -248,6 +249,8 @@ def start(kernel: Any, grid: tuple[int, ...], *arguments: Any, **numbers: Any) -
 _coming: dict[int, list[Any]] = {}
 """What `compiling` has begun to compile, by the id of the kernel, until the kernel is launched."""
 
+_turn = Lock()
+
 
 def _note(kernel: Any, compiled: Any) -> None:
     if hasattr(compiled, "result"):
@@ -255,8 +258,20 @@ def _note(kernel: Any, compiled: Any) -> None:
 
 
 def _wait(kernel: Any) -> None:
-    for compiled in _coming.pop(id(kernel), ()):
-        compiled.result()
+    if id(kernel) in _coming:  # until all is ready, so that other threads wait as well
+        finish(id(kernel))
+
+
+def finish(*kernels: int) -> None:
+    """Waits for what is being compiled: of some kernels, by their ids, or of all.
+
+    A variant that fails is left out: its launch compiles it again, and raises the error.
+    """
+    with _turn:
+        for key in kernels or (*_coming,):
+            for compiled in _coming.get(key, ()):
+                compiled.result(ignore_errors=True)
+            _coming.pop(key, None)
 
 
 class _Queue:
@@ -272,17 +287,22 @@ class _Queue:
 
     def start(self, device: int) -> None:
         """Compiles and loads the kernels in threads; returns at once."""
-        pool = ThreadPoolExecutor(THREADS, initializer=torch.cuda.set_device, initargs=(device,))
+        pool = ThreadPoolExecutor(THREADS)
         for compile_, future in self.jobs:
-            pool.submit(_load, compile_, future)
+            try:
+                pool.submit(_load, device, compile_, future)
+            except RuntimeError as error:  # no more threads
+                with suppress(InvalidStateError):
+                    future.set_exception(error)
         pool.shutdown(wait=False)
 
 
-def _load(compile_: Callable[[], Any], future: Future[Any]) -> None:
+def _load(device: int, compile_: Callable[[], Any], future: Future[Any]) -> None:
     try:
+        torch.cuda.set_device(device)  # a thread starts with device 0
         compiled = compile_()
         compiled.run  # noqa: B018 - loads it, which calls a C compiler in Triton 3.6
-    except BaseException as error:  # noqa: BLE001 - raised where the kernel is launched
+    except BaseException as error:  # noqa: BLE001 - the launch compiles it again
         future.set_exception(error)
     else:
         future.set_result(compiled)
@@ -292,6 +312,7 @@ class _Mode(triton.AsyncCompileMode):  # type: ignore[misc]  # Triton has no typ
     """Triton's, but the end of the block waits for nothing: `_wait` does."""
 
     def __exit__(self, *error: object) -> None:
+        self.executor.start(torch.cuda.current_device())
         self.raw_futures.clear()
         super().__exit__(*error)
 
@@ -300,19 +321,16 @@ class _Mode(triton.AsyncCompileMode):  # type: ignore[misc]  # Triton has no typ
 def compiling(device: torch.device) -> Iterator[list[Any]]:
     """Compiles the kernels that are launched inside without data, in parallel, for this GPU.
 
-    Threads begin when the block ends, since the block would have to share Python with them. Yields
-    the list of what they will compile; launching a kernel waits for it.
+    Threads begin when the block ends, since the block would have to share Python with them; so
+    nothing may be launched with data inside. Yields the list of what they will compile; launching a
+    kernel afterwards waits for it.
     """
     queue = _Queue()
     if INTERPRETED:  # nothing is compiled
         yield queue.jobs
         return
-    with torch.cuda.device(device):
-        try:
-            with _Mode(queue):
-                yield queue.jobs
-        finally:
-            queue.start(torch.cuda.current_device())  # a thread would start with device 0
+    with torch.cuda.device(device), _Mode(queue):
+        yield queue.jobs
 
 
 def launch(plan: Plan, *tensors: Tensor) -> None:

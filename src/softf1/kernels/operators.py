@@ -119,7 +119,7 @@ def batch_forward(
 
 @batch_forward.register_fake
 def _(x: Tensor, target: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    n, c = x.shape
+    n, c = x.shape[0], int(x.shape[1])  # the sums depend on the classes; rows may stay symbolic
     _, size = batch_room(n, c, Numbers(*rest[2:10]), softmax=target.dim() == 1)
     none = rest[-2] == "none" and not rest[-1]
     value = x.new_empty((c,) if none else (), dtype=torch.float32)

@@ -189,7 +189,8 @@ class TrainSection:
         deterministic: Add up in a fixed order on a GPU: the same seed on the same GPU model and
             versions repeats a run to the bit. torch warns of an operation that cannot. None is
             true where it should cost no time: where the attention of the encoder runs fused, as of
-            BERT and RoBERTa, and for textcnn. On a CPU runs repeat without it.
+            BERT and RoBERTa, and for textcnn if steps are replayed. On a CPU runs repeat without
+            it.
         patience: Stop after this many evaluations without improvement; 0 is off.
         eval_every: Epochs between evaluations.
         checkpoint_seconds: Seconds between checkpoints.

@@ -207,8 +207,9 @@ def make_stepper(trainer: Setup) -> Stepper:
         scaler=torch.amp.GradScaler(device.type, enabled=trainer.precision == "fp16"),
         attack=Attack(epsilon, relative, train.adversarial_direction) if epsilon else None,
     )
-    if isinstance(stepper, GraphStepper) and stepper.compiling:
-        stepper.rehearse(first_batch(trainer))
+    # What inductor compiles would be compiled once more, for eval mode.
+    if getattr(stepper, "compiling", False) and train.compile != "inductor":
+        stepper.rehearse(first_batch(trainer))  # type: ignore[attr-defined]
     return stepper
 
 

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from softf1.tasks.base import Batch
+from softf1.training.evaluation import evaluating
 from softf1.training.step import Stepper
 
 if TYPE_CHECKING:
@@ -118,11 +119,10 @@ class GraphStepper(Stepper):
 
     def rehearse(self, batch: Batch) -> None:
         """Computes the loss of a batch, so that its kernels are compiled beside those of layers."""
-        batch, training = batch.to(self.device), self.model.training
-        self.model.eval()  # without dropout, the random generator stays as it is
-        with torch.no_grad():
+        batch = batch.to(self.device)
+        # Without dropout, the random generator stays as it is.
+        with evaluating(self.model), torch.no_grad():
             logits = self.forward(batch)
-        self.model.train(training)
         leaves = {key: value.detach().requires_grad_() for key, value in logits.items()}
         self.objective.whole(leaves, batch.targets)
 
@@ -154,6 +154,11 @@ class GraphStepper(Stepper):
         return self.captured.get(shape)
 
     def _capture(self, batch: Batch) -> Captured:
+        if self.compiling:  # nothing is loaded while a graph is captured
+            from softf1.kernels._launch import finish
+
+            finish()
+            self.compiling = False
         torch.cuda.synchronize()
         start = perf_counter()
         copies = (
