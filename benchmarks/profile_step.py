@@ -252,7 +252,8 @@ def make_trainer(options: argparse.Namespace, folder: Path) -> Trainer:
     given = argparse.Namespace(data=folder, sentences=0, epochs=WARM_UPS)
     processes = Processes(folder=folder)
     processes.device = torch.device(options.device)
-    wake_triton(processes.device)
+    if options.device == "cuda":
+        wake_triton(processes.device)
     with quiet_transformers():
         encoder = random_base(folder, make_tokenizer(folder), vocab_size=EMBEDDINGS, **sizes)
         recipe = with_values(

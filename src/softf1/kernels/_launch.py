@@ -259,10 +259,10 @@ def _note(kernel: Any, compiled: Any) -> None:
 
 def _wait(kernel: Any) -> None:
     if id(kernel) in _coming:  # until all is ready, so that other threads wait as well
-        finish(id(kernel))
+        await_kernels(id(kernel))
 
 
-def finish(*kernels: int) -> None:
+def await_kernels(*kernels: int) -> None:
     """Waits for what is being compiled: of some kernels, by their ids, or of all.
 
     A variant that fails is left out: its launch compiles it again, and raises the error.

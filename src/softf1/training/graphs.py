@@ -49,10 +49,13 @@ def wake_triton(device: torch.device) -> Future[None] | None:
     It imports modules, hashes its own files and builds a library in C: a second or more, in which
     data and model are loaded.
 
+    Args:
+        device: The GPU.
+
     Returns:
         The end of it, or None if there is nothing to wake.
     """
-    if not (FUSE and AHEAD and device.type == "cuda"):
+    if not (FUSE and AHEAD):
         return None
     pool = ThreadPoolExecutor(1)
     try:
@@ -155,9 +158,9 @@ class GraphStepper(Stepper):
 
     def _capture(self, batch: Batch) -> Captured:
         if self.compiling:  # nothing is loaded while a graph is captured
-            from softf1.kernels._launch import finish
+            from softf1.kernels._launch import await_kernels
 
-            finish()
+            await_kernels()
             self.compiling = False
         torch.cuda.synchronize()
         start = perf_counter()

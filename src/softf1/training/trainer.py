@@ -432,7 +432,8 @@ def make_trainer(
     load: Callable[[Recipe], Datasets] = load_datasets,
 ) -> tuple[Trainer, list[str]]:
     """Loads the datasets and makes the trainer; also returns what `auto` chose, and notes."""
-    wake_triton(processes.device)
+    if processes.device.type == "cuda":
+        wake_triton(processes.device)
     with quiet_transformers(recipe.encoder.name):
         recipe, datasets, chosen = resolve_auto(recipe, load(recipe))
         trainer = Trainer(recipe=recipe, folder=folder, datasets=datasets, processes=processes)
