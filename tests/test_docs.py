@@ -4,6 +4,7 @@ import gc
 import json
 import re
 import shlex
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,8 +30,9 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def own_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """What a page registers, seeds or writes is forgotten after it."""
+    """What a page registers, seeds, writes or makes importable is forgotten after it."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))  # for processes that a command starts
     monkeypatch.setattr(registry, "_registry", dict(registry._registry))
     gc.freeze()  # transformers collects garbage often, which takes long over all that is imported

@@ -197,6 +197,19 @@ def test_runs_trained_on_other_data_have_a_verdict_and_a_note(tmp_path):
     assert "The runs differ in their train data: do not compare scores." in text
 
 
+def test_runs_that_score_the_same_share_the_first_place(tmp_path):
+    folders = []
+    for loss, score in (("ce", 0.9), ("dice", 0.90001), ("focal", 0.9), ("wce", 0.8)):
+        folders.append(grids.write_texts(tmp_path / loss, loss=loss))
+        result = json.loads((folders[-1] / "result.json").read_text())
+        result["scores"]["test"] = dict.fromkeys(result["scores"]["test"], score) | {"labels": {}}
+        grids.write_json(folders[-1] / "result.json", result)
+    text = page.render(read_study(folders), library="")
+    assert "ce, dice and focal have the highest mean, 90.00 " in text
+    text = page.render(read_study([folders[3], folders[0]]), library="")
+    assert "ce has the highest mean, 90.00 " in text
+
+
 def test_runs_on_other_data_are_not_compared_in_silence(tmp_path):
     one = grids.write_texts(tmp_path / "one", loss="ce", texts=30)
     other = grids.write_texts(tmp_path / "other", loss="dice", texts=40)

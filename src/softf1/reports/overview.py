@@ -38,8 +38,11 @@ def say_verdict(study: Study, groups: list[Group]) -> str:
         return f"{top}: {show(known[top], 'score')} {score}."
     if study.split in find_mismatches(study):
         return f"No verdict: the runs have other {study.split} data, so scores cannot be compared."
+    highest = show(known[top], "score")
+    *others, last = (label for label, mean in known.items() if show(mean, "score") == highest)
+    who = f"{', '.join(others)} and {last} have" if others else f"{last} has"
     return (
-        f"{top} has the highest mean, {show(known[top], 'score')} {score}, of {len(known)}. "
+        f"{who} the highest mean, {highest} {score}, of {len(known)}. "
         "These files cannot show whether that is more than chance; softf1 compare can."
     )
 
