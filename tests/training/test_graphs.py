@@ -166,6 +166,33 @@ def test_a_rehearsal_computes_the_loss_and_changes_no_step(name, hardened, bert,
     assert take(stepper, batches) == plain
 
 
+CAPTURE = GraphStepper._capture
+
+
+@pytest.mark.needs_tool
+@pytest.mark.usefixtures("on_the_cpu")
+@pytest.mark.parametrize("compiling", [True, False])
+def test_all_kernels_are_there_before_a_graph_is_captured(compiling, toy, monkeypatch):
+    pytest.importorskip("triton", reason="wants Triton")
+    from softf1.kernels import _launch
+
+    done = []
+
+    def stop():
+        raise InterruptedError
+
+    monkeypatch.setattr(_launch, "await_kernels", lambda: done.append("waited"))
+    monkeypatch.setattr(torch.cuda, "synchronize", stop)  # what a capture begins with
+    recipe, datasets = toy
+    stepper = make_stepper(GraphStepper, datasets, recipe)
+    stepper.compiling = compiling
+    for _ in range(2):
+        with pytest.raises(InterruptedError):
+            CAPTURE(stepper, make_steps(datasets, 1)[0])
+    assert done == ["waited"] * compiling  # once
+    assert not stepper.compiling
+
+
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # torch's own
 @pytest.mark.usefixtures("on_the_cpu")
 @pytest.mark.parametrize(

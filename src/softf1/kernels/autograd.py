@@ -2,7 +2,7 @@
 
 In eager mode, dispatching an operator takes five times as long as launching the kernels, so an
 autograd function launches them itself. The operators are imported where they are first used, since
-torch may take half a second to register them.
+torch takes a while to register them.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ it off to compare."""
 def wake_triton(device: torch.device) -> Future[None] | None:
     """Starts what Triton does once in a process, in a thread that compiles a small kernel.
 
-    It imports modules, hashes its own files and builds a library in C: a second or more, in which
-    data and model are loaded.
+    It imports modules, hashes its own files and builds a library in C. Meanwhile data and model are
+    loaded.
 
     Args:
         device: The GPU.
