@@ -11,7 +11,7 @@ first epoch took more than a later one, compiling and capturing; `break_even` is
 sentences after which that is earned back against the Trainer. `waiting` is the share of a step in
 which the loop waits for the next batch. `softf1-unfused` is softf1 with the encoder layers of
 transformers instead of fused ones, `softf1-any-order` softf1 with `train.deterministic = false`,
-`softf1-deterministic` with true.
+`softf1-deterministic` with true, `softf1-random` in batches of random rows.
 Then all predict the dev file and score it, the Trainer with seqeval if it is there. Without the
 data folder it says so and ends.
 
@@ -67,6 +67,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "softf1-inductor": {"train.compile": "inductor"},
     "softf1-any-order": {"train.deterministic": False},
     "softf1-deterministic": {"train.deterministic": True},
+    "softf1-random": {"train.group_by_length": False},
     "softf1-adversarial": {"train.adversarial": 0.5},
     "softf1-consistency": {"train.consistency": 1.0},
     "softf1-both": {"train.adversarial": 0.5, "train.consistency": 1.0},
@@ -100,6 +101,7 @@ def main() -> None:
         folder = Path(name)
         encoder = options.encoder
         if encoder in RANDOM:
+            torch.manual_seed(options.seed)
             encoder = random_base(folder, options.tokenizer, encoder)
         recipe = make_recipe(options, encoder, folder)
         with quiet_transformers():

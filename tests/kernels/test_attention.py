@@ -15,7 +15,7 @@ if not CUDA:
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
 from softf1.kernels import attention  # noqa: E402
-from softf1.kernels.attention import is_short, self_attention, takes_text  # noqa: E402
+from softf1.kernels.attention import Packed, is_short, self_attention, takes_text  # noqa: E402
 from softf1.kernels.encoder import Dropout  # noqa: E402
 from tests.kernels.test_encoder import TOLERANCE, compare, make  # noqa: E402
 
@@ -113,6 +113,24 @@ def test_a_text_of_padding_only_is_0():
     assert out[1].count_nonzero() == 0
     gradients = torch.autograd.grad(out.sum(), (x, *layers))
     assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("dtype", ATTENDED, ids=str)
+@pytest.mark.parametrize("dropped", [0.0, 0.5])
+def test_packed_texts_have_the_attention_of_texts_with_padding(dtype, dropped, monkeypatch):
+    monkeypatch.setattr(attention, "LONGEST_WHOLE", 64)
+    x, layers = make_attention(3, 20, 6, 34, dtype)
+    sizes = (20, 3, 11)
+    mask = torch.arange(20, device=DEVICE) < torch.tensor(sizes, device=DEVICE)[:, None]
+    seeds = torch.tensor([7], device=DEVICE) if dropped else None
+    how = {"heads": 2, "scale": 0.4, "dropout": Dropout(dropped, seeds)}
+    allowed = mask[:, None, None, :].expand(-1, 1, 20, -1)
+    wanted = self_attention(x, *layers, **how, allowed=allowed)[mask]
+    rows = torch.cat([x[mask], x[0, :2]])[None]  # two are left over, and make up a text
+    starts = torch.tensor([0, 20, 23, 34, 36], dtype=torch.int32, device=DEVICE)
+    found = self_attention(rows, *layers, **how, allowed=None, packed=Packed(starts, 20))
+    assert found.isfinite().all()
+    compare([found[0, :34]], [wanted], (x, *layers), dtype, least=4.0)
 
 
 def test_texts_whose_scores_do_not_fit_on_the_chip_are_not_short(monkeypatch):

@@ -143,6 +143,10 @@ def test_a_missing_key_may_come_from_the_command_line(file):
             "[train]\neval_every = 1e308",
             "3: train.eval_every: wanted a number above 0 to 1000000",
         ),
+        (
+            "[train]\nbatch_tokens = 800\ngroup_by_length = false",
+            "4: train.group_by_length: wanted true, since batch_tokens groups rows by length",
+        ),
         ("[train]\nlr = '1'", "3: train.lr: wanted a number, got '1'"),
         ("[train]\nlr = true", "3: train.lr: wanted a number, got True"),
         ("[train]\nbatch_size = 2.0", "3: train.batch_size: wanted a whole number, got 2.0"),

@@ -139,6 +139,18 @@ def test_batch_tokens_are_filled_but_not_exceeded():
     ]
 
 
+def test_steps_of_random_rows_hold_every_item_once_and_differ_in_length():
+    known = lengths(3000)
+
+    def spread(**how):
+        epoch = BatchSampler(known, batch_size=16, **how).epoch(0)
+        assert sorted(flat(epoch)) == list(range(3000))
+        return np.mean([known[micro.items].std() for step in epoch for micro in step])
+
+    assert spread() < 2
+    assert spread(by_length=False) > 0.9 * known.std()
+
+
 def test_more_ranks_than_items_leaves_ranks_without():
     for rank in range(4):
         (step,) = BatchSampler([5, 6], batch_size=8, world=4, rank=rank).epoch(0)

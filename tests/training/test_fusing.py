@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+from itertools import product
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from softf1.kernels import _launch, attention, embedding, encoder, row_sums  # n
 from softf1.kernels._encoder import NUMBERS  # noqa: E402
 from softf1.models.lora import add_lora  # noqa: E402
 from softf1.recipe import with_values  # noqa: E402
-from softf1.training import fusing  # noqa: E402
+from softf1.training import fusing, packing  # noqa: E402
 from softf1.training.datasets import load_datasets  # noqa: E402
 from softf1.training.fusing import FusedLayers, is_intermediate, is_output  # noqa: E402
 from softf1.training.graphs import CastOnce  # noqa: E402
@@ -74,9 +75,10 @@ def make_inputs():
 
 
 def differentiate(model, run):
-    """Logits and the gradients of all parameters."""
+    """Logits of the tokens and the gradients of all parameters."""
     model.zero_grad()
-    logits = run(**make_inputs()).logits.float()
+    inputs = make_inputs()
+    logits = run(**inputs).logits.float()[inputs["attention_mask"] > 0]
     logits.square().sum().backward()
     return logits.detach(), {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
 
@@ -152,6 +154,116 @@ def test_fused_layers_in_half_precision(longest, monkeypatch):
 
     compare(model, autocast(fused), plain=autocast(model), tolerance=6e-2)
     assert calls == listed(4, 2, 0, 2)
+
+
+@pytest.fixture
+def packed(monkeypatch):
+    """The texts of each call of attention: None, or where they are."""
+    seen, own = [], fusing.self_attention
+
+    def attend(*args, packed=None, **options):
+        seen.append(packed)
+        return own(*args, **options, packed=packed)
+
+    monkeypatch.setattr(fusing, "self_attention", attend)
+    monkeypatch.setattr(packing, "ROOM", 4)
+    return seen
+
+
+def make_packing(model, dtype=torch.float32):
+    """11 tokens of two texts, in 12 rows."""
+    run = model if dtype == torch.float32 else CastOnce(model, dtype)
+    layers = FusedLayers(model, run, dtype, packs=True)
+    layers.room = packing.count_rows(11)
+    return layers
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_texts_without_padding_give_what_the_models_own_give(kind, packed):
+    model = make_model(kind, **NONE)
+    layers = make_packing(model)
+    assert layers.packs
+    compare(model, layers, tolerance=CLOSE)
+    assert [one.starts.tolist() for one in packed] == 2 * [[0, 7, 11, 12]]
+
+
+def test_texts_without_padding_in_half_precision(packed):
+    model = make_model(**NONE)
+    layers = make_packing(model, HALF)
+
+    def run(**inputs):
+        with torch.autocast(DEVICE, HALF):
+            return layers(**inputs)
+
+    compare(model, run, tolerance=0.06 if CUDA else 0.02)
+    assert len(packed) == 2
+    assert None not in packed
+
+
+def look_at_layers(model, layers):  # noqa: ARG001 - as the others
+    model.bert.encoder.layer[0].register_forward_hook(lambda *_: None)
+
+
+def make_no_room(model, layers):  # noqa: ARG001
+    layers.room = 0
+
+
+def replace_attention(model, layers):  # noqa: ARG001
+    one = model.bert.encoder.layer[1].attention.self
+    one.forward = one.forward
+
+
+def rest_a_layer(model, layers):  # noqa: ARG001
+    model.bert.encoder.layer[1].attention.self.eval()
+
+
+@pytest.mark.parametrize("change", [look_at_layers, make_no_room, replace_attention, rest_a_layer])
+def test_texts_keep_their_padding_where_layers_are_not_all_ours(change, packed):
+    model = make_model(**NONE)
+    layers = make_packing(model)
+    change(model, layers)
+    compare(model, layers, tolerance=CLOSE)
+    assert packed
+    assert set(packed) == {None}
+
+
+def test_long_texts_keep_their_padding(packed, monkeypatch):
+    monkeypatch.setattr(attention, "LONGEST_WHOLE", 6)  # texts have 7 tokens
+    model = make_model(**NONE)
+    compare(model, make_packing(model), tolerance=CLOSE)
+    assert not packed
+
+
+@pytest.mark.parametrize(
+    "options", [{"is_decoder": True}, {"hidden_act": "gelu_new"}, {"attn_implementation": "eager"}]
+)
+def test_encoders_that_pack_texts_have_fused_attention_in_both_directions(options):
+    model = make_model(**options)
+    packs = FusedLayers(model, model, torch.float32, packs=True).packs
+    assert packs == ("hidden_act" in options)  # its other parts see one token at a time
+
+
+def test_layers_that_mix_the_tokens_of_a_row_do_not_pack_texts():
+    model = make_model()
+    layer = model.bert.encoder.layer[0].output
+
+    class Mixes(type(layer)):
+        def forward(self, hidden_states, input_tensor):
+            return super().forward(hidden_states, input_tensor).roll(1, 1)
+
+    layer.__class__ = Mixes
+    assert not FusedLayers(model, model, torch.float32, packs=True).packs
+
+
+def test_packed_texts_never_attend_to_each_other():
+    """Whatever a layer asks its attention for."""
+    model = make_model(**NONE)
+    layers = make_packing(model)
+    inputs = make_inputs()
+    with pytest.raises(RuntimeError, match="in packed texts"):
+        layers(**inputs, softcap=30.0)
+    assert layers.packed is None
+    assert layers(**inputs).logits.isfinite().all()
 
 
 def test_weights_of_query_key_and_value_are_not_copied(monkeypatch):
@@ -691,12 +803,13 @@ def record_kernels(monkeypatch):
 
 @pytest.mark.parametrize("dtype", [torch.float32, HALF], ids=str)
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_kernels_are_compiled_ahead_and_no_others(dropout, dtype, monkeypatch):
+@pytest.mark.parametrize("packs", [False, True])
+def test_kernels_are_compiled_ahead_and_no_others(dropout, dtype, packs, monkeypatch):
     sizes = {"hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 160}
     chances = dict.fromkeys(NONE, dropout)
     model, widths = make_model(**sizes, **chances), (8, 16, 40, 144)
     run = CastOnce(model, dtype) if dtype != torch.float32 else model
-    layers = FusedLayers(model, run, dtype)
+    layers = FusedLayers(model, run, dtype, packs=packs)
     generator = torch.random.get_rng_state()
     started = record_kernels(monkeypatch)
     monkeypatch.setattr(attention, "shared_memory", lambda _: 2**30)
@@ -704,7 +817,8 @@ def test_kernels_are_compiled_ahead_and_no_others(dropout, dtype, monkeypatch):
     assert torch.equal(torch.random.get_rng_state(), generator)
     assert all(part.owed is None for part in layers.parts)
     assert not started["run"]
-    for width in widths:
+    for width, packed in product(widths, {False, packs}):
+        layers.room = packing.count_rows(2 * width) if packed else 0
         with torch.autocast(DEVICE, dtype, enabled=dtype != torch.float32):
             ids = torch.ones((2, width), dtype=torch.long, device=DEVICE)
             layers(input_ids=ids, attention_mask=ids).logits.float().sum().backward()

@@ -112,7 +112,7 @@ TRAIN = (
     *("betas", "eps", "schedule", "warmup", "lr_end", "power", "clip", "precision", "compile"),
     *("head_bias", "sampler", "step_weights", "seed", "patience", "eval_every", "trackers"),
     *("adversarial", "adversarial_relative", "adversarial_direction", "consistency"),
-    *("micro_tokens", "deterministic", "checkpoint_seconds"),
+    *("micro_tokens", "deterministic", "checkpoint_seconds", "group_by_length"),
 )
 TASK = (
     *("kind", "train", "dev", "test", "dev_share", "format", "reader", "unit", "scheme"),

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 
 from softf1.recipe import with_values
 from softf1.tasks.base import Batch
-from softf1.training import graphs
+from softf1.training import graphs, packing
 from softf1.training.batching import BatchSampler, collate_rows
 from softf1.training.build import make_model
 from softf1.training.datasets import load_datasets
@@ -134,7 +135,7 @@ def test_a_shape_is_captured_when_it_comes_for_the_third_time(toy):
     assert take(stepper, batches) == plain  # the same steps on the same CPU, dropout too
     shapes = [shapes_of(batch) for batch in batches]
     wanted = {shape: shapes.count(shape) - 2 for shape in set(shapes) if shapes.count(shape) > 2}
-    assert {s: c.graph.replays for s, c in stepper.captured.items()} == wanted
+    assert {s: c.graph.replays for (s, _), c in stepper.captured.items()} == wanted
     assert len(wanted) > 1
     assert stepper.objective.losses["tags"].step == 30
 
@@ -230,6 +231,49 @@ def test_gradients_that_adamw_divides_are_clipped(clip, toy):
     assert max(moment.abs().max() for moment in moments) > 1e-4
 
 
+class Layers:
+    """Notes the room of each call; texts keep their padding."""
+
+    packs, room = True, 0
+
+    def __init__(self, run):
+        self.run, self.rooms = run, []
+
+    def __call__(self, **inputs):
+        self.rooms.append(self.room)
+        return self.run(**inputs)
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+@pytest.mark.parametrize("hardened", [False, True])
+def test_texts_with_much_padding_get_room_for_their_tokens(hardened, toy, monkeypatch):
+    monkeypatch.setattr(packing, "ROOM", 8)
+    recipe, datasets = toy
+    features = datasets.features["train"]
+    plan = BatchSampler(features["length"], batch_size=6, by_length=False, max_buckets=4)
+    batches = [
+        collate_rows(datasets.task, features, step[0], datasets.tokenizer) for step in plan.epoch(0)
+    ]
+    stepper = make_stepper(GraphStepper, datasets, recipe, hardened=hardened)
+    stepper.layers = stepper.run = Layers(stepper.model)
+    packed = 0
+    for batch in batches:
+        stepper.step([batch])
+        times = 2 if hardened else 1  # the model sees every row twice
+        kept = times * int(batch.inputs["attention_mask"].sum())
+        room = -(-kept // 8) * 8
+        fits = room <= graphs.WORTH * times * batch.inputs["input_ids"].numel()
+        assert set(stepper.layers.rooms) == {room if fits else 0}
+        assert (shapes_of(batch), room if fits else 0) in stepper.seen
+        assert stepper.layers.room == 0
+        stepper.layers.rooms.clear()
+        packed += fits
+    assert 0 < packed < len(batches)
+    stepper.objective.open_windows()
+    stepper.step([batches[0], batches[0]])
+    assert set(stepper.layers.rooms) == {0}
+
+
 @pytest.mark.usefixtures("on_the_cpu")
 def test_shapes_past_the_most_run_as_they_are(toy, monkeypatch):
     recipe, datasets = toy
@@ -306,7 +350,28 @@ def test_steps_with_lora_are_captured(bert):
     compare_steps("tagging-batch", bert, device="cpu", **how)
 
 
-def compare_steps(name, bert, *, device, precision, hardened, **values):
+@gpu
+@pytest.mark.parametrize("name", ["tagging-batch", "qa", "pairs", "mrc_ner", "multi-label"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("hardened", [False, True], ids=["plain", "adversarial"])
+def test_graphs_without_padding_give_what_steps_give(name, precision, hardened, bert, monkeypatch):
+    monkeypatch.setattr(packing, "ROOM", 16)
+    monkeypatch.setattr(graphs, "WORTH", 1.0)
+    from softf1.training.fusing import FusedLayers  # Triton is not everywhere
+
+    rooms, own = [], FusedLayers.__call__
+
+    def call(self, **inputs):
+        rooms.append(self.room)
+        return own(self, **inputs)
+
+    monkeypatch.setattr(FusedLayers, "__call__", call)
+    how = {"precision": precision, "hardened": hardened, "packs": True}
+    compare_steps(name, bert, device="cuda", **how)
+    assert any(rooms)
+
+
+def compare_steps(name, bert, *, device, precision, hardened, packs=False, **values):
     """Takes 30 steps as they are, and as graphs."""
     recipe, data = case(name, bert, lr=1e-3)
     recipe = with_values(recipe, {"encoder.dropout": 0.0, **values})
@@ -314,7 +379,7 @@ def compare_steps(name, bert, *, device, precision, hardened, **values):
     batches = make_steps(datasets, 30, size=8, widths=2)
     how = {"device": device, "precision": precision, "hardened": hardened}
     plain = make_stepper(Stepper, datasets, recipe, **how)
-    stepper = make_stepper(GraphStepper, datasets, recipe, **how)
+    stepper = make_stepper(partial(GraphStepper, packs=packs), datasets, recipe, **how)
     wanted, found = take(plain, batches), take(stepper, batches)
     assert stepper.captured
     close(found, wanted, rel=1e-4 if precision == "fp32" else 5e-2)

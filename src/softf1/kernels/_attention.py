@@ -1,9 +1,11 @@
 """Kernels of self-attention: softmax(query·keyᵀ·scale)·value of each head, forward and backward.
 
-For short texts one program takes a head of a text and holds all its scores. For long texts a
-program takes a block of queries or of keys, and goes through the keys or queries block by block.
-Forward then keeps of each row of scores s only the logarithm l of the softmax's sum. Backward
-computes a block of scores again, with P = 2^(s − l), dropout mask m and δ = Σ ∂out·out of a row:
+For short texts one program takes a head of a text and holds all its scores. Such texts may be
+packed, one after the other without padding; `allowed` then holds the first row of each, and the
+row after the last. For long texts a program takes a block of queries or of keys, and goes through
+the keys or queries block by block. Forward then keeps of each row of scores s only the logarithm l
+of the softmax's sum. Backward computes a block of scores again, with P = 2^(s − l), dropout mask m
+and δ = Σ ∂out·out of a row:
 
     ∂value = (m·P)ᵀ·∂out,  ∂s = P·(m·(∂out·valueᵀ) − δ)·scale,  ∂query = ∂s·key,  ∂key = ∂sᵀ·query
 
@@ -22,25 +24,38 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
+def find_text(starts, batch, steps, PACKED: tl.constexpr):
+    """Returns the first row of a text and its tokens: `steps`, or, packed, those up to the next."""
+    if PACKED:
+        row = tl.load(starts + batch)
+        begin, steps = row.to(tl.int64), tl.load(starts + batch + 1) - row
+    else:
+        begin = batch.to(tl.int64) * steps
+    return begin, steps
+
+
+@triton.jit
 def load_heads(
-    source, batch, head, steps, size, row_stride, T: tl.constexpr, D: tl.constexpr, first=0
+    source, begin, head, steps, size, row_stride, T: tl.constexpr, D: tl.constexpr, first=0
 ):
     """Returns T rows of one head of one text (T, D), where they lie and which entries exist."""
     step, entry = first + tl.arange(0, T)[:, None], tl.arange(0, D)[None, :]
-    place = (batch.to(tl.int64) * steps + step) * row_stride + head * size + entry
+    place = (begin + step) * row_stride + head * size + entry
     inside = (step < steps) & (entry < size)
     return tl.load(source + place, mask=inside, other=0.0), place, inside
 
 
 @triton.jit
 def attend(
-    query, key, allowed, batch, steps, scale, mask_batch, mask_row, mask_col, T: tl.constexpr
+    query, key, allowed, batch, steps, scale, mask_batch, mask_row, mask_col,
+    T: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
     """Returns a head's softmax(query·keyᵀ·scale); 0 in rows that may not attend to any token."""
     row, col = tl.arange(0, T)[:, None], tl.arange(0, T)[None, :]
     inside = (row < steps) & (col < steps)
-    place = batch.to(tl.int64) * mask_batch + row * mask_row + col * mask_col
-    inside = inside & (tl.load(allowed + place, mask=inside, other=0) != 0)
+    if not PACKED:
+        place = batch.to(tl.int64) * mask_batch + row * mask_row + col * mask_col
+        inside = inside & (tl.load(allowed + place, mask=inside, other=0) != 0)
     scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
     scores = tl.where(inside, scores, -float("inf"))
     highest = tl.max(scores, axis=1)
@@ -54,19 +69,22 @@ def attend(
 def attention_forward(
     qkv, allowed, seeds, out,
     steps, call, dropped, scale, heads, size, mask_batch, mask_row, mask_col,
-    T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr,
+    T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
     """Writes dropout(softmax(query·keyᵀ·scale))·value of one head of one text."""
     batch, head, width = tl.program_id(0) // heads, tl.program_id(0) % heads, heads * size
-    query, _, _ = load_heads(qkv, batch, head, steps, size, 3 * width, T, D)
-    key, _, _ = load_heads(qkv + width, batch, head, steps, size, 3 * width, T, D)
-    value, _, _ = load_heads(qkv + 2 * width, batch, head, steps, size, 3 * width, T, D)
-    shares = attend(query, key, allowed, batch, steps, scale, mask_batch, mask_row, mask_col, T)
+    begin, steps = find_text(allowed, batch, steps, PACKED)
+    query, _, _ = load_heads(qkv, begin, head, steps, size, 3 * width, T, D)
+    key, _, _ = load_heads(qkv + width, begin, head, steps, size, 3 * width, T, D)
+    value, _, _ = load_heads(qkv + 2 * width, begin, head, steps, size, 3 * width, T, D)
+    shares = attend(
+        query, key, allowed, batch, steps, scale, mask_batch, mask_row, mask_col, T, PACKED
+    )
     if DROP:
         row = (tl.program_id(0) * T + tl.arange(0, T))[:, None] * (T // 8)
         shares *= draw_mask(seeds, call, row, dropped, T, T)
     mixed = tl.dot(shares.to(value.dtype), value, input_precision="ieee")
-    _, place, inside = load_heads(out, batch, head, steps, size, width, T, D)
+    _, place, inside = load_heads(out, begin, head, steps, size, width, T, D)
     tl.store(out + place, mixed, mask=inside)
 
 
@@ -74,15 +92,18 @@ def attention_forward(
 def attention_backward(
     dout, qkv, allowed, seeds, dqkv, parts,
     stride, steps, call, dropped, scale, heads, size, mask_batch, mask_row, mask_col,
-    T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr,
+    T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
     """Writes ∂query, ∂key, ∂value of one head of one text, and a line of ∂bias for each text."""
     batch, head, width = tl.program_id(0) // heads, tl.program_id(0) % heads, heads * size
-    query, place, inside = load_heads(qkv, batch, head, steps, size, 3 * width, T, D)
-    key, _, _ = load_heads(qkv + width, batch, head, steps, size, 3 * width, T, D)
-    value, _, _ = load_heads(qkv + 2 * width, batch, head, steps, size, 3 * width, T, D)
-    incoming, _, _ = load_heads(dout, batch, head, steps, size, width, T, D)
-    shares = attend(query, key, allowed, batch, steps, scale, mask_batch, mask_row, mask_col, T)
+    begin, steps = find_text(allowed, batch, steps, PACKED)
+    query, place, inside = load_heads(qkv, begin, head, steps, size, 3 * width, T, D)
+    key, _, _ = load_heads(qkv + width, begin, head, steps, size, 3 * width, T, D)
+    value, _, _ = load_heads(qkv + 2 * width, begin, head, steps, size, 3 * width, T, D)
+    incoming, _, _ = load_heads(dout, begin, head, steps, size, width, T, D)
+    shares = attend(
+        query, key, allowed, batch, steps, scale, mask_batch, mask_row, mask_col, T, PACKED
+    )
     dshares = tl.dot(incoming, tl.trans(value), input_precision="ieee")
     kept = shares
     if DROP:
@@ -111,8 +132,9 @@ def load_block(
 ):
     """Returns rows of query (number 0), key (1) or value (2)."""
     width = heads * size
+    begin = batch.to(tl.int64) * steps
     block, _, _ = load_heads(
-        qkv + number * width, batch, head, steps, size, 3 * width, R, D, first
+        qkv + number * width, begin, head, steps, size, 3 * width, R, D, first
     )  # fmt: skip
     return block
 
@@ -179,7 +201,8 @@ def long_attention_forward(
     mixed /= total[:, None]
     if DROP:
         mixed *= upscale(dropped)
-    _, place, inside = load_heads(out, batch, head, steps, size, heads * size, M, D, first)
+    begin = batch.to(tl.int64) * steps
+    _, place, inside = load_heads(out, begin, head, steps, size, heads * size, M, D, first)
     tl.store(out + place, mixed, mask=inside)
     row = first + tl.arange(0, M)
     logs = tl.where(empty, float("inf"), highest + tl.log2(total))  # 2^(s − ∞) is 0
@@ -192,8 +215,9 @@ def load_incoming(
     M: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
     """Returns ∂out of a block of queries, δ, and the kept logarithms: ∞ past the text's end."""
+    begin = batch.to(tl.int64) * steps
     incoming, place, inside = load_heads(
-        dout, batch, head, steps, size, heads * size, M, D, first
+        dout, begin, head, steps, size, heads * size, M, D, first
     )  # fmt: skip
     own = tl.load(out + place, mask=inside, other=0.0)
     delta = tl.sum(incoming.to(tl.float32) * own.to(tl.float32), axis=1)
@@ -210,7 +234,8 @@ def store_gradient(
     """Writes the gradient of rows of query, key or value, and a line of ∂bias for each block."""
     width, entry = heads * size, tl.arange(0, D)
     at = dqkv + which * width
-    _, place, inside = load_heads(at, batch, head, steps, size, 3 * width, R, D, first)
+    begin = batch.to(tl.int64) * steps
+    _, place, inside = load_heads(at, begin, head, steps, size, 3 * width, R, D, first)
     tl.store(at + place, gradient, mask=inside)
     line = (batch * tl.num_programs(1) + tl.program_id(1)).to(tl.int64) * stride
     summed = tl.sum(tl.where(inside, gradient, 0.0), axis=0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import triton
@@ -43,6 +43,18 @@ BLOCK = 64
 """Queries or keys of a program for long texts."""
 
 
+class Packed(NamedTuple):
+    """Texts one after the other, without padding, as (1, rows, width).
+
+    Attributes:
+        starts: The first row of each text, and the number of rows; int32, (texts + 1,).
+        longest: No text has more tokens.
+    """
+
+    starts: Tensor
+    longest: int
+
+
 def self_attention(
     x: Tensor,
     *layers: Tensor,
@@ -51,6 +63,7 @@ def self_attention(
     allowed: Tensor | None,
     dropout: Dropout,
     owed: Owed | None = None,
+    packed: Packed | None = None,
 ) -> Tensor:
     """Returns self-attention (texts, tokens, width) of texts that `takes_text` accepts.
 
@@ -62,9 +75,11 @@ def self_attention(
         allowed: True where a token may attend to another, (texts, 1, tokens, tokens); None: all.
         dropout: Dropout of the attention probabilities.
         owed: Collects the gradients of the biases; None: computed by this part.
+        packed: Where the texts are, if they are packed and short; every token then attends to its
+            whole text.
     """
     out: Tensor = SelfAttention.apply(  # type: ignore[no-untyped-call]
-        x, *layers, *split(owed), heads, scale, allowed, dropout
+        x, *layers, *split(owed), heads, scale, allowed, dropout, packed
     )
     return out
 
@@ -74,20 +89,27 @@ class SelfAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, *given: Any) -> Tensor:  # noqa: D102
-        *layers, _, owed, heads, scale, allowed, dropout = given
+        *layers, _, owed, heads, scale, allowed, dropout, packed = given
         weight, bias = join_rows(layers[:3]), join_rows(layers[3:])
         qkv = torch.addmm(bias, x.reshape(-1, x.shape[-1]), weight.t())
         width, (texts, steps) = weight.shape[0] // 3, x.shape[:2]
         out, sums = qkv.new_empty((*x.shape[:-1], width)), None
-        if allowed is None:
-            allowed = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=x.device)
-        allowed = allowed.view(torch.uint8).expand(texts, 1, steps, steps)
+        if packed is not None:
+            allowed, texts, steps = packed.starts, len(packed.starts) - 1, packed.longest
+        else:
+            if allowed is None:
+                allowed = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=x.device)
+            allowed = allowed.view(torch.uint8).expand(texts, 1, steps, steps)
         ctx.numbers = {
             "steps": steps, "call": dropout.call, "dropped": dropout.of_65536, "scale": scale,
             "heads": heads, "size": width // heads, "DROP": dropout.of_65536 > 0,
         }  # fmt: skip
-        ctx.short, ctx.lines = is_short(x, width // heads), texts
-        ctx.numbers |= lay_out(ctx.short, steps, width // heads, allowed.stride())
+        ctx.packed = packed is not None
+        ctx.short, ctx.lines = ctx.packed or is_short(x, width // heads), texts
+        strides = (0, 0, 0, 0) if ctx.packed else allowed.stride()
+        ctx.numbers |= lay_out(ctx.short, steps, width // heads, strides)
+        if ctx.short:
+            ctx.numbers["PACKED"] = ctx.packed
         seeds = some(dropout.seeds, qkv)
         if ctx.short:
             start(attention_forward, (texts * heads,), qkv, allowed, seeds, out, **ctx.numbers)
@@ -115,7 +137,7 @@ class SelfAttention(torch.autograd.Function):
         heads, dout, stride = ctx.numbers["heads"], dout.contiguous(), parts.stride(0)
         if ctx.short:
             start(
-                attention_backward, (len(x) * heads,),
+                attention_backward, (ctx.lines * heads,),
                 dout, *given, dqkv, parts, stride, **ctx.numbers,
             )  # fmt: skip
         else:
@@ -124,7 +146,7 @@ class SelfAttention(torch.autograd.Function):
             start(long_attention_query_backward, grid, *given, **ctx.numbers)
             start(long_attention_key_backward, grid, *given, **ctx.numbers | {"N": BLOCK})
         dx, dweight = product_gradients(ctx, dqkv, x, weight, weights=3)
-        return dx, *thirds(dweight), *thirds(own_bias(ctx, parts, x.dtype)), *(None,) * 6
+        return dx, *thirds(dweight), *thirds(own_bias(ctx, parts, x.dtype)), *(None,) * 7
 
 
 def takes_text(x: Tensor, size: int, allowed: Tensor | None) -> bool:
@@ -143,11 +165,16 @@ def takes_text(x: Tensor, size: int, allowed: Tensor | None) -> bool:
 
 def is_short(x: Tensor, size: int) -> bool:
     """Whether one program can hold all scores of a head of a text."""
-    across, deep = attention_tile(x.shape[1], size)
+    return fits_whole(x.shape[1], size, x.element_size(), x.device)
+
+
+def fits_whole(steps: int, size: int, element_size: int, device: torch.device) -> bool:
+    """The same for texts of so many tokens, with entries of so many bytes."""
+    across, deep = attention_tile(steps, size)
     # Shared memory of the backward kernel: two matrices of scores, and up to four of a head.
-    needed = x.element_size() * across * (2 * across + 4 * deep)
-    longest = LONGEST_TEXT if x.element_size() == 2 else LONGEST_WHOLE
-    return x.shape[1] <= longest and needed <= shared_memory(x.device)
+    needed = element_size * across * (2 * across + 4 * deep)
+    longest = LONGEST_TEXT if element_size == 2 else LONGEST_WHOLE
+    return steps <= longest and needed <= shared_memory(device)
 
 
 @lru_cache(maxsize=32)

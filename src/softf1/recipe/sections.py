@@ -175,6 +175,8 @@ class TrainSection:
         compile: How steps are compiled; auto uses CUDA graphs where they work.
         head_bias: Initial output bias: the log class prior, or 0.
         sampler: How examples are drawn: each once per epoch, or classes balanced as in the paper.
+        group_by_length: Batches of about equally long rows, which need little padding; false is
+            for random rows, as the Trainer of transformers draws them.
         step_weights: Weight steps by their number of targets, so that a target in a short row
             weighs the same as one in a long row, or weight all steps equally.
         adversarial: Size ε of an adversarial step on the word embeddings; 0 is off, and so is
@@ -217,6 +219,7 @@ class TrainSection:
     compile: Literal["auto", "off", "graphs", "inductor"] = "auto"
     head_bias: Literal["prior", "zero"] = "prior"
     sampler: Literal["shuffle", "balanced", "oversample", "undersample"] = "shuffle"
+    group_by_length: bool = True
     step_weights: Literal["targets", "equal"] = "targets"
     adversarial: Annotated[float | None, Counting] = None
     adversarial_relative: Annotated[float | None, Counting] = None
@@ -235,6 +238,10 @@ class TrainSection:
         if self.adversarial and self.adversarial_relative:
             raise OptionError(
                 "train.adversarial_relative", "wanted adversarial or adversarial_relative, got both"
+            )
+        if self.batch_tokens and not self.group_by_length:
+            raise OptionError(
+                "train.group_by_length", "wanted true, since batch_tokens groups rows by length"
             )
 
     @property

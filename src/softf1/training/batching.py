@@ -2,9 +2,10 @@
 
 The items of an epoch are drawn and cut into large pools. Each pool is sorted by length and cut into
 steps, and the steps are shuffled: the rows of a step are about equally long, and steps come in
-random order. All of this follows from the seed and the epoch, so a resumed run needs only its epoch
-and step. A rank takes its share of the whole step, so which items are in a step depends neither on
-the number of ranks nor on accumulation.
+random order. Without grouping by length, a pool is one step, of random items. All of this follows
+from the seed and the epoch, so a resumed run needs only its epoch and step. A rank takes its share
+of the whole step, so which items are in a step depends neither on the number of ranks nor on
+accumulation.
 
 | sampler | an epoch holds |
 |---|---|
@@ -51,6 +52,9 @@ POOL = 128
 """Steps in a pool: enough that rows of a step differ little, few enough to stay random."""
 
 MAX_BUCKETS = 12
+RANDOM_BUCKETS = 4
+"""Widths of steps of random rows, whose longest rows differ little."""
+
 _GRAIN = 8
 _CANDIDATES = 128
 
@@ -86,6 +90,8 @@ class BatchSampler:
         seed: The same seed gives the same steps.
         world: The number of ranks.
         rank: The number of this rank.
+        by_length: Whether rows of a step are about equally long; otherwise they are random, and
+            more of a step is padding.
         max_buckets: The maximum number of widths; 0 pads only to the longest row of a micro-batch,
             which is best if a new shape costs nothing (on the CPU, not compiled).
 
@@ -107,12 +113,19 @@ class BatchSampler:
     seed: int = 0
     world: int = 1
     rank: int = 0
+    by_length: bool = True
     max_buckets: int = MAX_BUCKETS
 
     def __post_init__(self) -> None:
         """Chooses the buckets."""
         self.lengths = np.asarray(self.lengths, np.int64)
-        self.buckets = make_buckets(self.lengths, most=self.max_buckets)
+        if self.by_length or not self.max_buckets:
+            self.buckets = make_buckets(self.lengths, most=self.max_buckets)
+        else:
+            order = np.random.default_rng(self.seed).permutation(self.lengths)
+            tops = [part.max() for part in _pools(order, self.batch_size)]
+            longest = np.append(tops, self.lengths.max())
+            self.buckets = make_buckets(longest, most=RANDOM_BUCKETS)
         self._width = self.buckets[np.searchsorted(self.buckets, self.lengths)]
 
     @property
@@ -139,7 +152,7 @@ class BatchSampler:
     def _by_size(self, order: Ints, random: np.random.Generator) -> Iterator[Ints]:
         """Steps of `batch_size` items; the incomplete one comes at a random position."""
         size = self.batch_size
-        for pool in _pools(order, POOL * size):
+        for pool in _pools(order, (POOL if self.by_length else 1) * size):
             items = self._sort(pool)
             full, rest = divmod(len(items), size)
             sizes = [size] * full

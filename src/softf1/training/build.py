@@ -155,6 +155,7 @@ def make_batch_sampler(trainer: Setup) -> BatchSampler:
         sampler=train.sampler,
         strata=find_strata(datasets.task, features) if drawn else None,
         seed=train.seed,
+        by_length=train.group_by_length,
         world=processes.world,
         rank=processes.rank,
         # Each bucket is one graph to capture. With batch_tokens the buckets decide which items
@@ -194,7 +195,8 @@ def make_stepper(trainer: Setup) -> Stepper:
     relative = bool(train.adversarial_relative)
     kind: Callable[..., Stepper] = Stepper
     if trainer.graphs:
-        kind = partial(GraphStepper, widths=trainer.batch_sampler.buckets.tolist())
+        widths = trainer.batch_sampler.buckets.tolist()
+        kind = partial(GraphStepper, widths=widths, packs=not train.group_by_length)
     stepper = kind(
         model,
         task=datasets.task,

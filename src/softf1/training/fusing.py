@@ -6,6 +6,8 @@ The layers of BERT in transformers, which RoBERTa, ELECTRA and many others copy,
     intermediate   gelu(dense(x))
     self           query(x), key(x), value(x), attention
 
+and the encoder around them, which may leave out padding (`softf1.training.packing`).
+
 `FusedLayers` finds these parts by their children and by what they compute (each is tried on a few
 numbers before it is trusted), and replaces the `forward` of each for the time of a call. A part
 that differs keeps its own: another norm, activation or attention, LoRA, hooks, weights of another
@@ -29,11 +31,18 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from softf1.kernels._launch import compiling
-from softf1.kernels.attention import attention_tile, self_attention, takes_text
+from softf1.kernels.attention import (
+    Packed,
+    attention_tile,
+    fits_whole,
+    self_attention,
+    takes_text,
+)
 from softf1.kernels.embedding import embedding_gradient
 from softf1.kernels.encoder import LONGEST_ROW, Dropout, linear_gelu, linear_norm, linear_qkv
 from softf1.kernels.row_sums import AddUp, Owed, Sums
 from softf1.training.fixed_order import fixed_order
+from softf1.training.packing import Places, find_places, pack_texts, unpack_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -58,10 +67,20 @@ class FusedLayers:
         model: The model that holds the layers.
         run: What to call: the model, or a wrapper that calls it with other weights.
         dtype: The dtype of the linear layers' weights during a call.
+        packs: Whether calls may leave out padding.
+
+    Attributes:
+        packs: Whether they may, and the encoder can.
+        room: The rows into which calls pack their texts, from `count_rows`; 0 does not pack.
+        packed: Where the texts are, inside layers whose texts are packed.
     """
 
-    def __init__(self, model: nn.Module, run: Forward, dtype: torch.dtype) -> None:
-        self.run, self.dtype = run, dtype
+    packed: Packed | None = None
+
+    def __init__(
+        self, model: nn.Module, run: Forward, dtype: torch.dtype, *, packs: bool = False
+    ) -> None:
+        self.run, self.dtype, self.room = run, dtype, 0
         self.parts: list[Part] = []
         # Gradient checkpointing runs layers again in the backward pass, when nothing is fused.
         again = any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
@@ -71,6 +90,10 @@ class FusedLayers:
             ours = kind is not Encoder or all(kinds[one] is Attention for one in attends(module))
             if kind is not None and ours:
                 self.parts.append(kind(self, module))
+            stack: Any = module.encoder if packs and kind is Encoder and ours else None
+            if stack is not None and passes(is_stack, stack):
+                self.parts.append(Stack(self, stack))
+        self.packs = any(type(part) is Stack for part in self.parts)
         embeddings = (module for module in model.modules() if type(module) is nn.Embedding)
         self.embedded = {one.embedding_dim for one in embeddings if one.weight.requires_grad}
         self._forget()
@@ -99,6 +122,11 @@ class FusedLayers:
             for _, width in sorted(tiles.items(), reverse=True) if parts else ():
                 for both in (True, False):  # the last norm's half precision is never read
                     self._rehearse(parts, width, both=both)
+                packing = [part for part in parts if self.packs and part.packs(width)]
+                if packing:
+                    starts = torch.empty(REHEARSED + 1, dtype=torch.int32, device=NOWHERE)
+                    self.packed = Packed(starts, width)
+                    self._rehearse(packing, width, both=True)
             for size in self.embedded:
                 ids = torch.empty(REHEARSED, dtype=torch.int64, device=NOWHERE)
                 embedding_gradient(blank(REHEARSED, size, dtype=torch.float32), ids, 1, None)
@@ -119,6 +147,8 @@ class FusedLayers:
     def _forget(self) -> None:
         self.last: tuple[Tensor, Tensor] | None = None
         self.mask: tuple[Tensor, Tensor] | None = None
+        self.places: Places | None = None
+        self.packed = None
         self.seeds: Tensor | None = None
         self.call = 0
         for part in self.parts:
@@ -129,6 +159,9 @@ class FusedLayers:
         parts = [part for part in self.parts if "forward" not in vars(part.module)]
         try:
             self._start_sums()
+            mask = inputs.get("attention_mask")
+            if self.room and isinstance(mask, Tensor) and mask.ndim == 2:
+                self.places = find_places(mask, self.room)
             for part in parts:
                 part.module.forward = part.forward
             with fixed_order("embedding"):  # faster than torch's gradient, too
@@ -246,6 +279,10 @@ class Part:
         """Runs the part on tensors without data; returns its outputs."""
         raise NotImplementedError
 
+    def packs(self, tokens: int) -> bool:  # noqa: ARG002
+        """Whether the part has a kernel of its own for packed texts of up to so many tokens."""
+        return False
+
     def blank_inputs(self, texts: int, tokens: int) -> list[Tensor]:
         """An input, weights and biases without data, of the dtype that they have in a step."""
         shapes: list[tuple[int, ...]] = [(texts, tokens, self.find_linear()[0].in_features)]
@@ -320,12 +357,15 @@ class Attention(Part):
             and (mask is None or (mask.dtype == torch.bool and mask.shape[1:2] == (1,)))
             and all(other is None or other is False for other in others)
         ):
+            if self.layers.packed is not None:  # texts would attend to each other
+                raise RuntimeError(f"wanted attention without {sorted(options)} in packed texts")
             return self.plain(x, *args, **options)
         heads, size = self.module.num_attention_heads, self.module.attention_head_size
         x, how = self.layers.cast(x), {"heads": heads, "scale": size**-0.5, "allowed": mask}
-        if takes_text(x, size, mask):
-            dropout = self.layers.draw(self.p, x.device)
-            return self_attention(x, *self.weights, **how, dropout=dropout, owed=self.owed), None
+        packed = self.layers.packed
+        if packed is not None or takes_text(x, size, mask):
+            how |= {"dropout": self.layers.draw(self.p, x.device), "packed": packed}
+            return self_attention(x, *self.weights, **how, owed=self.owed), None
         three = linear_qkv(x, *self.weights, owed=self.owed)
         added = None if mask is None else self.layers.additive(mask)
         return attend_heads(three, heads, added, self.p), None
@@ -338,9 +378,14 @@ class Attention(Part):
         mask = mask.expand(-1, 1, tokens, -1)
         if not takes_text(x, size, mask):
             return linear_qkv(x, *weights, owed=self.owed)
-        how = {"heads": heads, "scale": size**-0.5, "allowed": mask}
+        how = {"heads": heads, "scale": size**-0.5, "allowed": mask, "packed": self.layers.packed}
         dropout = self.layers.draw(self.trained_p, NOWHERE)
         return [self_attention(x, *weights, **how, dropout=dropout, owed=self.owed)]
+
+    def packs(self, tokens: int) -> bool:
+        """Whether one program can hold all scores of a head."""
+        weight, size = self.module.query.weight, self.module.attention_head_size
+        return fits_whole(tokens, size, self.layers.dtype.itemsize, weight.device)
 
 
 class Encoder(Part):
@@ -354,6 +399,37 @@ class Encoder(Part):
         if isinstance(mask, Tensor) and mask.ndim == 2 and self.fits(mask):
             options["attention_mask"] = lay_out_mask(mask) if uses_sdpa(self.module) else mask
         return self.plain(input_ids, *args, **options)
+
+
+class Stack(Part):
+    """The layers of an encoder, one after the other: packs the texts that go through."""
+
+    linear = ()
+
+    def forward(self, hidden_states: Tensor, *args: Any, **options: Any) -> Any:
+        """Runs the layers; rows of padding get the output of some token."""
+        x, layers, places = hidden_states, self.layers, self.layers.places
+        if args or places is None or x.shape[:-1] != places.kept.shape or not self.fits(x):
+            return self.plain(x, *args, **options)
+        layers.packed = Packed(places.starts, x.shape[1])
+        try:
+            out = self.plain(pack_texts(x, places), **options | {"attention_mask": None})
+        finally:
+            layers.packed = None
+        out.last_hidden_state = unpack_texts(out.last_hidden_state, places)
+        return out
+
+    def fits(self, x: Tensor) -> bool:
+        """Whether all attention inside runs fused, and nobody looks at what is packed."""
+        inside = {*self.module.modules()}
+        return not any(map(has_hooks, inside)) and all(
+            part.module.forward == part.forward
+            and uses_sdpa(part.module)
+            and part.packs(x.shape[1])
+            and part.fits(x)
+            for part in self.layers.parts
+            if isinstance(part, Attention) and part.module in inside
+        )
 
 
 def find_kind(module: nn.Module) -> type[Part] | None:
@@ -471,6 +547,23 @@ def is_encoder(module: Any) -> bool:
     )
 
 
+def is_stack(module: Any) -> bool:
+    """Whether texts that are packed go through layers as they do one by one, by trying it."""
+    if not takes(module, "hidden_states", "attention_mask", more=True):
+        return False
+    query = attends(module)[0].query
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]], device=query.weight.device)
+    places = find_places(mask, 6)
+    x = numbers(8, query.in_features, query).view(2, 4, -1)
+    text = torch.arange(2, device=mask.device).repeat_interleave(mask.sum(1))
+    together = (text[:, None] == text)[None, None]
+    module.eval()
+    one = module(x, attention_mask=lay_out_mask(mask)).last_hidden_state
+    packed = module(pack_texts(x, places), attention_mask=together).last_hidden_state
+    found = unpack_texts(packed, places)[mask > 0]
+    return torch.allclose(found, one[mask > 0], rtol=1e-4, atol=1e-5)
+
+
 def attends(module: nn.Module) -> list[Any]:
     """The attention of the layers inside."""
     return [one for one in module.modules() if hasattr(one, "query")]
@@ -524,5 +617,10 @@ def numbers(rows: int, width: int, like: nn.Linear) -> Tensor:
 
 def is_changed(module: nn.Module) -> bool:
     """Whether a module has hooks, or a forward that is not that of its class."""
+    return "forward" in vars(module) or has_hooks(module)
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether a module has hooks."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    return "forward" in vars(module) or any(getattr(module, kind) for kind in kinds)
+    return any(getattr(module, kind) for kind in kinds)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -24,15 +25,21 @@ from torch import Tensor, nn
 
 from softf1.tasks.base import Batch
 from softf1.training.evaluation import evaluating
+from softf1.training.packing import count_rows
 from softf1.training.step import Stepper
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
+
+    from softf1.training.fusing import FusedLayers
 
 MOST = 48
 """Graphs kept in memory at the same time."""
 
 SEEN_BEFORE = 2
+
+WORTH = 0.8
+"""Texts are packed if they then take at most this share of their rows with padding."""
 
 FUSE = find_spec("triton") is not None
 """Whether encoder layers are fused; benchmarks turn it off to compare."""
@@ -88,6 +95,7 @@ class GraphStepper(Stepper):
     Args:
         args: As `Stepper` takes them.
         widths: The widths of the batches to come, in ids, to compile their kernels ahead.
+        packs: Whether encoders leave out the padding of batches that have much.
         options: As `Stepper` takes them.
 
     Attributes:
@@ -98,13 +106,16 @@ class GraphStepper(Stepper):
 
     compiling = False
 
-    def __init__(self, *args: Any, widths: Iterable[int] = (), **options: Any) -> None:
+    def __init__(
+        self, *args: Any, widths: Iterable[int] = (), packs: bool = False, **options: Any
+    ) -> None:
         super().__init__(*args, **options)
         self.seen: Counter[Hashable] = Counter()
         self.captured: dict[Hashable, Captured] = {}
         self.pool = torch.cuda.graph_pool_handle()
         self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self.seconds = 0.0
+        self.layers: FusedLayers | None = None
         self.divide = self.fused and self.device.type == "cuda"
         with self.autocast():
             half = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
@@ -113,7 +124,8 @@ class GraphStepper(Stepper):
         if FUSE and self.device.type == "cuda":
             from softf1.training.fusing import FusedLayers  # Triton is not everywhere
 
-            self.run = layers = FusedLayers(self.model, self.run, half or torch.float32)
+            layers = FusedLayers(self.model, self.run, half or torch.float32, packs=packs)
+            self.run = self.layers = layers
             self.repeats = layers.whole and half is not None
             if AHEAD:
                 if (awake := wake_triton(self.device)) is not None:
@@ -131,13 +143,29 @@ class GraphStepper(Stepper):
 
     def step(self, batches: Sequence[Batch]) -> None:
         """Replays, captures or runs the step, depending on how often its shape was seen."""
-        captured = self._find_graph(batches[0]) if len(batches) == 1 else None
-        if captured is None:
-            super().step(batches)
+        with self._packing(batches):
+            captured = self._find_graph(batches[0]) if len(batches) == 1 else None
+            if captured is None:
+                super().step(batches)
+                return
+            copy_batch(captured.batch, batches[0])
+            captured.graph.replay()
+            self.objective.advance()
+
+    @contextmanager
+    def _packing(self, batches: Sequence[Batch]) -> Iterator[None]:
+        """Packs texts inside, if they have much padding."""
+        mask = batches[0].inputs.get("attention_mask")
+        if self.layers is None or not self.layers.packs or mask is None or len(batches) > 1:
+            yield
             return
-        copy_batch(captured.batch, batches[0])
-        captured.graph.replay()
-        self.objective.advance()
+        times = 2 if self.objective.consistency else 1
+        room = count_rows(times * int(mask.count_nonzero()))
+        self.layers.room = room if room <= WORTH * times * mask.numel() else 0
+        try:
+            yield
+        finally:
+            self.layers.room = 0
 
     def _clip(self) -> Tensor:
         """Clips by letting a fused AdamW divide the gradients, which it reads anyway."""
@@ -148,7 +176,7 @@ class GraphStepper(Stepper):
         return norm
 
     def _find_graph(self, batch: Batch) -> Captured | None:
-        shape = shapes_of(batch)
+        shape = shapes_of(batch), self.layers and self.layers.room
         self.seen[shape] += 1
         if shape not in self.captured and self.seen[shape] > SEEN_BEFORE:
             if len(self.captured) >= MOST:

@@ -1,0 +1,101 @@
+"""Leaves out padding: the texts of a batch, one after the other in rows.
+
+The number of rows is a multiple of `ROOM`, so that shapes recur; a few rows are left over.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+ROOM = 128
+
+
+def count_rows(tokens: int) -> int:
+    """The rows that so many tokens are packed into.
+
+    >>> count_rows(1), count_rows(128), count_rows(129)
+    (128, 128, 256)
+    """
+    return -(-tokens // ROOM) * ROOM
+
+
+class Places(NamedTuple):
+    """Where the tokens of a batch (texts, tokens) are in its packed rows, and the other way round.
+
+    Attributes:
+        kept: Which tokens are kept, (texts, tokens).
+        row: The row of each token that is kept; of others, some row; (texts · tokens,).
+        token: The token of each row; of rows that are left over, some token; (rows,).
+        used: Whether a row is not left over, (rows, 1).
+        starts: The first row of each text; rows that are left over make up texts as well.
+    """
+
+    kept: Tensor
+    row: Tensor
+    token: Tensor
+    used: Tensor
+    starts: Tensor
+
+
+def find_places(mask: Tensor, room: int) -> Places:
+    """Finds the places of the tokens of a mask (texts, tokens), 0 for padding, in `room` rows.
+
+    At most `ROOM` rows may be left over.
+
+    >>> places = find_places(torch.tensor([[1, 1, 0], [1, 0, 0]]), 4)
+    >>> places.token.tolist(), places.row.tolist(), places.starts.tolist()
+    ([0, 1, 3, 5], [0, 1, 1, 2, 2, 2], [0, 2, 3, 4])
+    """
+    kept, width = mask != 0, mask.shape[1]
+    count = kept.flatten().cumsum(0)
+    rows = torch.arange(room, device=mask.device)
+    token = torch.searchsorted(count, rows, right=True).clamp(max=mask.numel() - 1)
+    ends = count.view(mask.shape)[:, -1]
+    texts = -(-min(room, ROOM) // width)  # of rows that are left over
+    left = ends[-1] + width * torch.arange(1, texts + 1, device=mask.device)
+    starts = torch.cat([ends.new_zeros(1), ends, left.clamp(max=room)])
+    used = (rows < ends[-1])[:, None]
+    return Places(kept, (count - 1).clamp(min=0), token, used, starts.to(torch.int32))
+
+
+def pack_texts(x: Tensor, places: Places) -> Tensor:
+    """Packs texts (texts, tokens, width) into (1, rows, width)."""
+    out: Tensor = _Pack.apply(x, places)  # type: ignore[no-untyped-call]
+    return out
+
+
+def unpack_texts(x: Tensor, places: Places) -> Tensor:
+    """Lays packed rows (1, rows, width) out as texts; at padding, with the output of some token.
+
+    Gradients at padding and at rows that are left over are 0.
+    """
+    out: Tensor = _Unpack.apply(x, places)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Pack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, places: Places) -> Tensor:
+        ctx.places = places
+        return x.flatten(0, 1).index_select(0, places.token)[None]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        kept, row = ctx.places.kept, ctx.places.row
+        laid = gradient[0].index_select(0, row).view(*kept.shape, -1)
+        return torch.where(kept[..., None], laid, 0.0), None
+
+
+class _Unpack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, places: Places) -> Tensor:
+        ctx.places = places
+        return x[0].index_select(0, places.row).view(*places.kept.shape, -1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        rows = gradient.flatten(0, 1).index_select(0, ctx.places.token)
+        return torch.where(ctx.places.used, rows, 0.0)[None], None
