@@ -174,7 +174,7 @@ def make_packing(model, dtype=torch.float32):
     """11 tokens of two texts, in 12 rows."""
     run = model if dtype == torch.float32 else CastOnce(model, dtype)
     layers = FusedLayers(model, run, dtype, packs=True)
-    layers.room = packing.count_rows(11)
+    layers.room = packing.count_rows(11, 14)
     return layers
 
 
@@ -182,7 +182,7 @@ def make_packing(model, dtype=torch.float32):
 def test_texts_without_padding_give_what_the_models_own_give(kind, packed):
     model = make_model(kind, **NONE)
     layers = make_packing(model)
-    assert layers.packs
+    assert layers.packs(7)
     compare(model, layers, tolerance=CLOSE)
     assert [one.starts.tolist() for one in packed] == 2 * [[0, 7, 11, 12]]
 
@@ -239,7 +239,7 @@ def test_long_texts_keep_their_padding(packed, monkeypatch):
 )
 def test_encoders_that_pack_texts_have_fused_attention_in_both_directions(options):
     model = make_model(**options)
-    packs = FusedLayers(model, model, torch.float32, packs=True).packs
+    packs = FusedLayers(model, model, torch.float32, packs=True).packs(7)
     assert packs == ("hidden_act" in options)  # its other parts see one token at a time
 
 
@@ -252,7 +252,7 @@ def test_layers_that_mix_the_tokens_of_a_row_do_not_pack_texts():
             return super().forward(hidden_states, input_tensor).roll(1, 1)
 
     layer.__class__ = Mixes
-    assert not FusedLayers(model, model, torch.float32, packs=True).packs
+    assert not FusedLayers(model, model, torch.float32, packs=True).packs(7)
 
 
 def test_packed_texts_never_attend_to_each_other():
@@ -297,10 +297,11 @@ def test_a_mask_is_made_once(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_mask_of_padding_stays_as_it_is(kind, monkeypatch):
+@pytest.mark.parametrize("packs", [False, True])
+def test_a_mask_of_padding_stays_as_it_is(kind, packs, monkeypatch):
     """Made in one operation instead of a dozen; attention sees the same."""
     model = make_model(kind, **NONE)
-    fused, seen = FusedLayers(model, model, torch.float32), []
+    fused, seen = FusedLayers(model, model, torch.float32, packs=packs), []
     attend = fusing.self_attention
 
     def watch(*args, **options):
@@ -818,9 +819,10 @@ def test_kernels_are_compiled_ahead_and_no_others(dropout, dtype, packs, monkeyp
     assert all(part.owed is None for part in layers.parts)
     assert not started["run"]
     for width, packed in product(widths, {False, packs}):
-        layers.room = packing.count_rows(2 * width) if packed else 0
+        ids = torch.ones((2, width), dtype=torch.long, device=DEVICE)
+        ids[1, width // 2 :] = 0
+        layers.room = packing.count_rows(int(ids.sum()), ids.numel()) if packed else 0
         with torch.autocast(DEVICE, dtype, enabled=dtype != torch.float32):
-            ids = torch.ones((2, width), dtype=torch.long, device=DEVICE)
             layers(input_ids=ids, attention_mask=ids).logits.float().sum().backward()
     names = {name for name, _ in started["run"]}
     long = "pack_backward" if dtype == torch.float32 else "long_attention_key_backward"

@@ -234,10 +234,13 @@ def test_gradients_that_adamw_divides_are_clipped(clip, toy):
 class Layers:
     """Notes the room of each call; texts keep their padding."""
 
-    packs, room = True, 0
+    longest, room = 100, 0
 
     def __init__(self, run):
         self.run, self.rooms = run, []
+
+    def packs(self, tokens):
+        return tokens <= self.longest
 
     def __call__(self, **inputs):
         self.rooms.append(self.room)
@@ -269,6 +272,15 @@ def test_texts_with_much_padding_get_room_for_their_tokens(hardened, toy, monkey
         stepper.layers.rooms.clear()
         packed += fits
     assert 0 < packed < len(batches)
+    one = next(
+        batch
+        for batch in batches
+        if stepper._find_room(stepper.layers, batch.inputs["attention_mask"])
+    )
+    one.inputs["attention_mask"] = one.inputs["attention_mask"].flip(1)  # padding on the left
+    stepper.step([one])
+    stepper.layers.longest = 1
+    stepper.step([batches[0]])
     stepper.objective.open_windows()
     stepper.step([batches[0], batches[0]])
     assert set(stepper.layers.rooms) == {0}

@@ -14,7 +14,7 @@ MASKS = arrays(np.int64, array_shapes(min_dims=2, max_dims=2, max_side=9), eleme
 
 
 def places_of(mask):
-    return find_places(mask, count_rows(int(mask.sum())))
+    return find_places(mask, count_rows(int(mask.sum()), mask.numel()))
 
 
 @pytest.fixture(autouse=True)

@@ -125,7 +125,7 @@ class BatchSampler:
             order = np.random.default_rng(self.seed).permutation(self.lengths)
             tops = [part.max() for part in _pools(order, self.batch_size)]
             longest = np.append(tops, self.lengths.max())
-            self.buckets = make_buckets(longest, most=RANDOM_BUCKETS)
+            self.buckets = make_buckets(longest, most=min(RANDOM_BUCKETS, self.max_buckets))
         self._width = self.buckets[np.searchsorted(self.buckets, self.lengths)]
 
     @property

@@ -196,7 +196,8 @@ def make_stepper(trainer: Setup) -> Stepper:
     kind: Callable[..., Stepper] = Stepper
     if trainer.graphs:
         widths = trainer.batch_sampler.buckets.tolist()
-        kind = partial(GraphStepper, widths=widths, packs=not train.group_by_length)
+        packs = not train.group_by_length and train.compile != "inductor"
+        kind = partial(GraphStepper, widths=widths, packs=packs)
     stepper = kind(
         model,
         task=datasets.task,

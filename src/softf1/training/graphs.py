@@ -156,16 +156,23 @@ class GraphStepper(Stepper):
     def _packing(self, batches: Sequence[Batch]) -> Iterator[None]:
         """Packs texts inside, if they have much padding."""
         mask = batches[0].inputs.get("attention_mask")
-        if self.layers is None or not self.layers.packs or mask is None or len(batches) > 1:
+        if self.layers is None or mask is None or len(batches) > 1:
             yield
             return
-        times = 2 if self.objective.consistency else 1
-        room = count_rows(times * int(mask.count_nonzero()))
-        self.layers.room = room if room <= WORTH * times * mask.numel() else 0
+        self.layers.room = self._find_room(self.layers, mask)
         try:
             yield
         finally:
             self.layers.room = 0
+
+    def _find_room(self, layers: FusedLayers, mask: Tensor) -> int:
+        """The rows to pack texts into; 0 if that saves little, or changes a text's first output."""
+        if not layers.packs(mask.shape[1]) or not mask[:, 0].all():  # padding on the left
+            return 0
+        times = 2 if self.objective.consistency else 1
+        places = times * mask.numel()
+        room = count_rows(times * int(mask.count_nonzero()), places)
+        return room if room <= WORTH * places else 0
 
     def _clip(self) -> Tensor:
         """Clips by letting a fused AdamW divide the gradients, which it reads anyway."""

@@ -1,6 +1,6 @@
 """Leaves out padding: the texts of a batch, one after the other in rows.
 
-The number of rows is a multiple of `ROOM`, so that shapes recur; a few rows are left over.
+The number of rows is a multiple of some number, so that shapes recur; a few rows are left over.
 """
 
 from __future__ import annotations
@@ -13,13 +13,23 @@ from torch import Tensor
 ROOM = 128
 
 
-def count_rows(tokens: int) -> int:
-    """The rows that so many tokens are packed into.
+def count_rows(tokens: int, places: int) -> int:
+    """The rows that so many tokens are packed into, if they take so many places with padding.
 
-    >>> count_rows(1), count_rows(128), count_rows(129)
-    (128, 128, 256)
+    >>> count_rows(600, 1_800), count_rows(5_200, 14_000)
+    (640, 5632)
     """
-    return -(-tokens // ROOM) * ROOM
+    unit = find_unit(places)
+    return -(-tokens // unit) * unit
+
+
+def find_unit(places: int) -> int:
+    """The number of which rows are a multiple: large batches differ by more tokens.
+
+    >>> find_unit(1_800), find_unit(14_000)
+    (128, 512)
+    """
+    return max(ROOM, 1 << (places // 32 - 1).bit_length())
 
 
 class Places(NamedTuple):
@@ -43,18 +53,18 @@ class Places(NamedTuple):
 def find_places(mask: Tensor, room: int) -> Places:
     """Finds the places of the tokens of a mask (texts, tokens), 0 for padding, in `room` rows.
 
-    At most `ROOM` rows may be left over.
+    The number of rows is that of `count_rows`.
 
     >>> places = find_places(torch.tensor([[1, 1, 0], [1, 0, 0]]), 4)
     >>> places.token.tolist(), places.row.tolist(), places.starts.tolist()
-    ([0, 1, 3, 5], [0, 1, 1, 2, 2, 2], [0, 2, 3, 4])
+    ([0, 1, 3, 5], [0, 1, 1, 2, 2, 2], [0, 2, 3, 4, 4])
     """
     kept, width = mask != 0, mask.shape[1]
     count = kept.flatten().cumsum(0)
     rows = torch.arange(room, device=mask.device)
     token = torch.searchsorted(count, rows, right=True).clamp(max=mask.numel() - 1)
     ends = count.view(mask.shape)[:, -1]
-    texts = -(-min(room, ROOM) // width)  # of rows that are left over
+    texts = -(-min(room, find_unit(mask.numel())) // width)  # of rows that are left over
     left = ends[-1] + width * torch.arange(1, texts + 1, device=mask.device)
     starts = torch.cat([ends.new_zeros(1), ends, left.clamp(max=room)])
     used = (rows < ends[-1])[:, None]
