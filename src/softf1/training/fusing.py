@@ -89,9 +89,10 @@ class FusedLayers:
             ours = kind is not Encoder or all(kinds[one] is Attention for one in attends(module))
             if kind is not None and ours:
                 self.parts.append(kind(self, module))
-            stack: Any = module.encoder if packs and kind is Encoder and ours else None
-            if stack is not None and passes(is_stack, stack):
-                self.parts.append(Stack(self, stack))
+            if packs and kind is Encoder and ours:
+                stack: Any = module.encoder
+                self.parts += [Stack(self, stack)] if passes(is_stack, stack) else []
+        self.stacked = any(type(part) is Stack for part in self.parts)
         embeddings = (module for module in model.modules() if type(module) is nn.Embedding)
         self.embedded = {one.embedding_dim for one in embeddings if one.weight.requires_grad}
         self._forget()
@@ -103,9 +104,8 @@ class FusedLayers:
 
     def packs(self, tokens: int) -> bool:
         """Whether calls may pack texts of up to so many tokens."""
-        attentions = [part for part in self.parts if isinstance(part, Attention)]
-        stacked = any(type(part) is Stack for part in self.parts)
-        return stacked and all(part.packs(tokens) for part in attentions)
+        attentions = (part for part in self.parts if isinstance(part, Attention))
+        return self.stacked and all(part.packs(tokens) for part in attentions)
 
     def compile_ahead(self, widths: Iterable[int], device: torch.device) -> bool:
         """Compiles the kernels of training steps all at once, instead of each at its first call.

@@ -1,6 +1,6 @@
 """Leaves out padding: the texts of a batch, one after the other in rows.
 
-The number of rows is a multiple of some number, so that shapes recur; a few rows are left over.
+Rows are a multiple of 128, or of more, so that shapes recur; those that are left over hold nothing.
 """
 
 from __future__ import annotations
