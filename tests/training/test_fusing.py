@@ -28,8 +28,9 @@ from softf1.models.lora import add_lora  # noqa: E402
 from softf1.recipe import with_values  # noqa: E402
 from softf1.training import fusing, packing  # noqa: E402
 from softf1.training.datasets import load_datasets  # noqa: E402
-from softf1.training.fusing import FusedLayers, is_intermediate, is_output  # noqa: E402
+from softf1.training.fusing import FusedLayers  # noqa: E402
 from softf1.training.graphs import CastOnce  # noqa: E402
+from softf1.training.recognise import is_encoder, is_intermediate, is_output  # noqa: E402
 from softf1.training.step import Stepper  # noqa: E402
 from tests.training.test_graphs import compare_weights, make_stepper, make_steps, take  # noqa: E402
 from tests.training.test_run import case  # noqa: E402
@@ -319,8 +320,8 @@ def test_a_mask_of_padding_stays_as_it_is(kind, packs, monkeypatch):
 
 def test_a_decoder_makes_its_own_mask():
     decoder = make_model(is_decoder=True)
-    assert fusing.is_encoder(make_model().bert)
-    assert not fusing.is_encoder(decoder.bert)
+    assert is_encoder(make_model().bert)
+    assert not is_encoder(decoder.bert)
 
 
 def test_nothing_is_left_behind():
