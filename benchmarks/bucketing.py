@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    """The options; grids whose files are missing are left out."""
+    """The options."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -11,7 +11,8 @@ first epoch took more than a later one, compiling and capturing; `break_even` is
 sentences after which that is earned back against the Trainer. `waiting` is the share of a step in
 which the loop waits for the next batch. `softf1-unfused` is softf1 with the encoder layers of
 transformers instead of fused ones, `softf1-any-order` softf1 with `train.deterministic = false`,
-`softf1-deterministic` with true, `softf1-random` in batches of random rows.
+`softf1-deterministic` with true, `softf1-random` in batches of random rows, `softf1-padded` the
+same without packing.
 Then all predict the dev file and score it, the Trainer with seqeval if it is there. Without the
 data folder it says so and ends.
 
@@ -68,6 +69,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "softf1-any-order": {"train.deterministic": False},
     "softf1-deterministic": {"train.deterministic": True},
     "softf1-random": {"train.group_by_length": False},
+    "softf1-padded": {"train.group_by_length": False},
     "softf1-adversarial": {"train.adversarial": 0.5},
     "softf1-consistency": {"train.consistency": 1.0},
     "softf1-both": {"train.adversarial": 0.5, "train.consistency": 1.0},
@@ -216,13 +218,16 @@ def measure_softf1(
         step(self, batches)
         clock.tick()
 
-    fuse, graphs.FUSE = graphs.FUSE, graphs.FUSE and case != "softf1-unfused"
+    before = graphs.FUSE, graphs.WORTH
+    graphs.FUSE = graphs.FUSE and case != "softf1-unfused"
+    graphs.WORTH = 0.0 if case == "softf1-padded" else graphs.WORTH
     Trainer.step = timed  # type: ignore[method-assign]
     try:
         clock.start()
         result = train_run(recipe, folder, quiet=True)
     finally:
-        Trainer.step, graphs.FUSE = step, fuse  # type: ignore[method-assign]
+        Trainer.step = step  # type: ignore[method-assign]
+        graphs.FUSE, graphs.WORTH = before
     later = waits[clock.per_epoch :]
     return {
         **clock.describe(),
