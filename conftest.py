@@ -15,4 +15,4 @@ if importlib.util.find_spec("triton") is None:
     files = ("_[!_]*", "attention.py", "autograd.py", "embedding.py", "*_level.py", "encoder.py")
     more = ("fused.py", "operators.py", "row_sums.py")
     collect_ignore_glob = [f"src/softf1/kernels/{name}" for name in (*files, *more)]
-    collect_ignore_glob.append("src/softf1/training/fusing.py")
+    collect_ignore_glob += [f"src/softf1/training/{name}.py" for name in ("fusing", "recognise")]
